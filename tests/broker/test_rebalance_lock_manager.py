@@ -1,12 +1,13 @@
 """RebalanceLockManager: locks are bounded, and nobody loses one that it renews."""
 
-from time import perf_counter
+from time import thread_time
 
 import pytest
 
 from rmqha.broker.clients import rebalance_lock_manager
 from rmqha.broker.clients.rebalance_lock_manager import LOCK_MAX_LIVE_TIME_S, RebalanceLockManager
 from rmqha.codec.lock_batch import MessageQueue
+from tests.codec.test_linear_time import seconds_of_a_turn
 from tests.reachable import count_entries
 
 
@@ -63,10 +64,10 @@ def test_many_locks_that_end_together_cost_no_more_than_as_many_that_do_not() ->
     locks = RebalanceLockManager()
     for number in range(60_000):
         lock(locks, "a", number)
-    begun_at = perf_counter()
+    begun_at = thread_time()
     for _ in range(60):
         lock(locks, "b", 60_000, now=LOCK_MAX_LIVE_TIME_S)
-    assert perf_counter() - begun_at < 1
+    assert thread_time() - begun_at < 6 * seconds_of_a_turn()
     assert count_entries(locks) < 100
 
 

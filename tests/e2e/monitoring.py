@@ -18,7 +18,7 @@ class Reply(NamedTuple):
 
 async def port_of(child: Child) -> str:
     """Where a process with ``metricsListen=0`` has its observability port."""
-    found = await child.wait_output(r'(127\.0\.0\.1:\d+)", "event": "metrics\.started', timeout_s=30)
+    found = await child.wait_output(r'(127\.0\.0\.1:\d+)", "event": "metrics\.started', timeout_s=120)
     return found[1]
 
 
@@ -36,7 +36,7 @@ def _fetch(url: str, tls: ssl.SSLContext | None) -> Reply:
             return Reply(error.code, error.read().decode())
 
 
-async def wait_until(address: str, path: str, holds: Callable[[Reply], bool], *, timeout_s: float = 60) -> Reply:
+async def wait_until(address: str, path: str, holds: Callable[[Reply], bool], *, timeout_s: float = 120) -> Reply:
     """Ask until the answer is as wanted."""
     reply = Reply(0, "")
     with trio.move_on_after(timeout_s):

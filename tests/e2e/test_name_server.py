@@ -33,7 +33,7 @@ async def test_a_pair_and_its_clients_know_the_name_server_alone(tmp_path: Path,
         await master.start()
         await wait_status(master, 0)
         for stdin in ("one\ntwo\n", "three\n"):
-            with trio.fail_after(60):
+            with trio.fail_after(120):
                 while (await rmqha("send", "orders", "-b", name_server.address, stdin=stdin))[0]:
                     pass
             await name_server.restart()

@@ -66,7 +66,10 @@ async def be_sent_to(
 
 
 async def promote(slave: Broker) -> None:
-    """By the command, then a restart with the file that it wrote."""
+    """By the command, once it follows nobody any more, then a restart with the file that it wrote."""
+    with trio.fail_after(120):
+        while await slave_state(slave) == "transfer":  # noqa: ASYNC110 - another process
+            await trio.sleep(0.1)
     code, out, err = await rmqha("promote", "-c", str(slave.conf_file), "--role", "SYNC_MASTER", "--execute")
     assert (code, err) == (0, ""), out
     assert await slave.stop() == 0

@@ -1,6 +1,8 @@
 """`rmqha tail` shows what was answered SEND_OK, whenever the broker flushes; and says what a wrong address is."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -11,13 +13,24 @@ from tests.e2e.name_servers import RmqhaNameServer
 pytestmark = pytest.mark.e2e
 
 
-async def test_what_was_answered_is_printed_though_nothing_would_be_flushed_for_minutes(pair: Pair) -> None:
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A directory on a disk that flushes at once: longer than half a second nobody waits for that."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if shared.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+async def test_what_was_answered_is_printed_though_nothing_would_be_flushed_for_minutes(
+    in_memory: Path, pair: Pair
+) -> None:
     pair.master.conf |= {
         "brokerRole": "ASYNC_MASTER",
         "flushDiskType": "ASYNC_FLUSH",
         "flushIntervalCommitLog": 300_000,
         "flushCommitLogThoroughInterval": 300_000,
     }
+    pair.master.move_store(in_memory / "store")
     await pair.master.start()
     for number in range(3):  # the first one's topic is saved, which may flush as well
         assert (await rmqha("send", "orders", "-b", pair.master.address, stdin=f"{number}\n"))[0] == 0

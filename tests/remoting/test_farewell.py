@@ -83,13 +83,12 @@ async def test_who_never_leaves_is_waited_for_as_long_as_clients_are_given() -> 
             stays, asks_nothing = [await network.connect("127.0.0.1", listener.port, timeout_s=5) for _ in range(2)]
             await stays.send_all(FRAME)
             await wait_until(lambda: broker.answered == 1 and len(server.connections) == 2)
+            begun_at = trio.current_time()
             nursery.start_soon(partial(server.close, grace_s=0.5))
             assert await count_answers(asks_nothing) == 0
             assert await count_answers(stays) == 1
-            assert len(server.connections) == 1
-            begun_at = trio.current_time()
             await wait_until(lambda: not server.connections)
-            assert trio.current_time() - begun_at < 5
+            assert trio.current_time() - begun_at >= 0.5
             for stream in (stays, asks_nothing):
                 stream.close()
             nursery.cancel_scope.cancel()
