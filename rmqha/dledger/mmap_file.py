@@ -83,7 +83,8 @@ class MmapFile:
 
     def view(self) -> memoryview:
         """The whole file, read-only; a slice stays valid when the file is deleted. Raises StoreReadError."""
-        return self.file().view()
+        self.was_used = True
+        return self._open_files.view(self)
 
     def append_message(self, data: BytesLike) -> None:
         """Put ``data`` at the write position.

@@ -39,7 +39,7 @@ class FileToRead:
     def view(self) -> memoryview:
         """The whole file, read-only. Raises StoreReadError."""
         self.was_used = True
-        return (self.held or self._open_files.open(self)).view()
+        return self._open_files.view(self)
 
     def open_file(self) -> DataFile:
         """See :class:`~rmqha.store.open_files.Reopenable`."""

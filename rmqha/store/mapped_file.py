@@ -117,7 +117,8 @@ class MappedFile:
         Raises:
             StoreReadError: it cannot be opened or mapped at present.
         """
-        return self.file.view()
+        self.was_used = True
+        return self._home.open_files.view(self)
 
     @property
     def end_offset(self) -> int:

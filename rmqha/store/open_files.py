@@ -67,8 +67,22 @@ class OpenFiles:
         self.keep(owner, file)
         return file
 
+    def view(self, owner: Reopenable) -> memoryview:
+        """The whole of a file, mapped, for which others are closed as well: a map has a descriptor beside the file's.
+
+        Raises:
+            StoreReadError: it can be neither opened nor mapped; later it may.
+        """
+        file = owner.held or self.open(owner)
+        try:
+            return file.view()
+        except StoreReadError as error:
+            if not self.make_room(error.errno):
+                raise
+            return file.view()
+
     def make_room(self, error: int) -> bool:
-        """After this errno of an open or a creation: close half of the files if it helps; whether to try again."""
+        """After this errno of an open, a map or a creation: close half of the files if it helps; try again?"""
         if error not in _NONE_LEFT or not self._close_down_to(len(self._open) // 2):
             return False
         gc.collect()  # PyPy closes what nobody refers to when it looks

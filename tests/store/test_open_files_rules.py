@@ -2,13 +2,18 @@
 
 import errno
 import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqha.dledger.mmap_file_list import MmapFileList
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.disk import DataFile
+from rmqha.store.file_to_read import FileToRead
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.open_files import OpenFiles
 from rmqha.store.os_disk import OsDisk
@@ -144,3 +149,75 @@ def test_a_file_whose_length_was_changed_is_not_used(tmp_path: Path, size: int) 
     os.truncate(queue.files[0].path, size)
     with pytest.raises(StoreReadError, match=f"it has {size} bytes now"):
         queue.files[0].view  # noqa: B018 - it is opened here
+
+
+class Mapped:
+    """An open file whose map finds a descriptor once another file has been closed."""
+
+    def __init__(self, others: list[Owner], error: int) -> None:
+        self._others, self._error = others, error
+
+    def view(self) -> memoryview:
+        if all(are_open(*self._others)):
+            raise StoreReadError(OSError(self._error, os.strerror(self._error)), operation="mmap", path="/file")
+        return memoryview(b"mapped")
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_a_map_that_needs_a_descriptor_gets_that_of_another_file(error: int) -> None:
+    files, others, owner = OpenFiles(), [Owner() for _ in range(3)], Owner(is_pinned=True)
+    for other in others:
+        files.open(other)
+    mapped: Any = Mapped(others, error)
+    files.keep(owner, mapped)
+    assert bytes(files.view(owner)) == b"mapped"
+
+
+def test_a_map_that_fails_for_another_reason_closes_nothing() -> None:
+    files, others, owner = OpenFiles(), [Owner() for _ in range(3)], Owner(is_pinned=True)
+    for other in others:
+        files.open(other)
+    mapped: Any = Mapped(others, errno.ENOMEM)
+    files.keep(owner, mapped)
+    with pytest.raises(StoreReadError):
+        files.view(owner)
+    assert are_open(*others) == [True] * 3
+
+
+@contextmanager
+def few_descriptors(count: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last, fillers = max(map(int, os.listdir("/proc/self/fd"))), [os.open("/dev/null", os.O_RDONLY)]
+    while fillers[-1] < last + 1:
+        fillers.append(os.dup(fillers[0]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 1 + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number in fillers:
+            os.close(number)
+
+
+@pytest.mark.parametrize("count", [7, 8])
+@pytest.mark.parametrize("kind", ["log", "ledger", "to read"])
+def test_whichever_file_is_read_its_map_gets_a_descriptor(tmp_path: Path, kind: str, count: int) -> None:
+    """A file takes one, its map another: for one of two numbers it is the map that finds none."""
+    root, files = str(tmp_path), OpenFiles()
+    segments(tmp_path, 10).close()
+    log = MappedFileQueue(OsDisk(), root, file_size=SIZE)
+    log.load()
+    ledger = MmapFileList(OsDisk(), root, mapped_file_size=SIZE, open_files=files, size_key="theSize")
+    ledger.load()
+    for file in ledger.mapped_files:
+        file.note_flushed()
+    to_read = [FileToRead(OsDisk(), file.path, file.file_from_offset, open_files=files) for file in log.files]
+    views: dict[str, Callable[[int], memoryview]] = {
+        "log": lambda number: log.files[number].view,
+        "ledger": lambda number: ledger.mapped_files[number].view(),
+        "to read": lambda number: to_read[number].view(),
+    }
+    with few_descriptors(count):
+        assert [bytes(views[kind](number)[:1]) for number in range(10)] == [b"x"] * 10
+    ledger.close()
+    log.close()
