@@ -1,7 +1,7 @@
 """MmapFileList: files of equal length that together are one range of bytes."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqha.codec.dledger_entry import MIN_BLANK_LEN, encode_blank
@@ -11,6 +11,7 @@ from rmqha.memory import BytesLike
 from rmqha.store.disk import DataFile, Disk
 from rmqha.store.mapped_file import LOST_AND_FOUND, file_name, parse_file_name
 from rmqha.store.open_files import OpenFiles
+from rmqha.store.passing import is_lack
 
 _DELETED_FILES_MAX: Final = 10
 
@@ -45,14 +46,15 @@ class MmapFileList:
         """Where files may lie."""
         return [self.store_path]
 
-    def _directory_for(self, offset: int) -> str:  # noqa: ARG002 - which matters where there are several
-        """Where the file that begins at ``offset`` is to be made."""
-        return self.store_path
+    def _directories_for(self, offset: int) -> Sequence[str]:  # noqa: ARG002 - which matters where there are several
+        """Where the file that begins at ``offset`` may be made: in the first that has room."""
+        return [self.store_path]
 
     def load(self) -> None:
         """Take in every file as if it were full: recovery finds the end.
 
-        A last file that is shorter and holds nothing is removed: making it was interrupted.
+        A last file that is shorter and holds nothing is removed: making it was interrupted. So is one that is there
+        twice: there was no room for it in one directory.
 
         Raises:
             CorruptLogError: a foreign file, or one of another length.
@@ -66,20 +68,28 @@ class MmapFileList:
                 path, offset = f"{directory}/{name}", parse_file_name(name)
                 if offset is None:
                     raise CorruptLogError(0, f"{path} is no file of DLedger's: move it out of this directory")
-                if offset in found:
-                    raise CorruptLogError(offset, f"the file is there twice: {found[offset]} and {path}")
-                found[offset] = path
+                found[offset] = self._only_one(offset, path, found[offset]) if offset in found else path
         for offset in sorted(found):
             if not self._remove_unborn(found[offset], is_last=offset == max(found)):
                 file = self._mapped(offset, found[offset])
                 file.take_as_written(file.file_size)
                 self.mapped_files.append(file)
 
+    def _only_one(self, offset: int, *paths: str) -> str:
+        for unborn, other in (paths, paths[::-1]):
+            if self._is_unborn(unborn, self._disk.file_size(unborn)):
+                self._disk.unlink(unborn)
+                return other
+        raise CorruptLogError(offset, f"the file is there twice: {paths[1]} and {paths[0]}")
+
+    def _is_unborn(self, path: str, size: int) -> bool:
+        return size < self.mapped_file_size and self._disk.read_bytes(path).count(0) == size
+
     def _remove_unborn(self, path: str, *, is_last: bool) -> bool:
         size = self._disk.file_size(path)
         if size == self.mapped_file_size:
             return False
-        if is_last and size < self.mapped_file_size and self._disk.read_bytes(path).count(0) == size:
+        if is_last and self._is_unborn(path, size):
             self._disk.unlink(path)
             return True
         raise CorruptLogError(
@@ -222,13 +232,26 @@ class MmapFileList:
             file.note_flushed()
 
     def _create_mapped_file(self, offset: int) -> MmapFile:
-        directory = self._directory_for(offset)
-        self._disk.makedirs(directory)
-        path = f"{directory}/{file_name(offset)}"
+        path, data_file = self._make_file(offset, self._directories_for(offset))
         file = self._mapped(offset, path)
-        self._open_files.keep(file, self._create(path))
+        self._open_files.keep(file, data_file)
         self.mapped_files.append(file)
         return file
+
+    def _make_file(self, offset: int, directories: Sequence[str]) -> tuple[str, DataFile]:
+        """In the first of them that has room. Raises StoreWriteError: in none it can be made."""
+        lacking: StoreWriteError | None = None
+        for directory in directories:
+            path = f"{directory}/{file_name(offset)}"
+            try:
+                self._disk.makedirs(directory)
+                return path, self._create(path)
+            except StoreWriteError as error:
+                if not is_lack(error):
+                    raise
+                lacking = lacking or error
+        assert lacking is not None, "there is a directory"
+        raise lacking
 
     def _create(self, path: str) -> DataFile:
         try:
@@ -239,7 +262,7 @@ class MmapFileList:
             return self._disk.create(path, self.mapped_file_size)
 
     def could_make_next(self) -> bool:
-        """Make the next file, and remove it again; False: its disk has not so much space that this is tried.
+        """Make the next file, and remove it again; False: no disk has so much space that this is tried.
 
         What a crash in between leaves is what one leaves before the first write into a new file.
 
@@ -247,14 +270,17 @@ class MmapFileList:
             StoreWriteError, StoreReadError: it cannot be made, or how much space there is cannot be told.
         """
         offset = self.mapped_files[-1].end_offset if self.mapped_files else 0
-        directory = self._directory_for(offset)
-        self._disk.makedirs(directory)
-        if self._disk.usage(directory).available < self.mapped_file_size:
+        roomy = [directory for directory in self._directories_for(offset) if self._has_space(directory)]
+        if not roomy:
             return False
-        path = f"{directory}/{file_name(offset)}"
-        self._create(path).close()
+        path, file = self._make_file(offset, roomy)
+        file.close()
         self._disk.unlink(path)
         return True
+
+    def _has_space(self, directory: str) -> bool:
+        self._disk.makedirs(directory)
+        return self._disk.usage(directory).available >= self.mapped_file_size
 
     def loses_files(self, offset: int) -> bool:
         """Whether some go when the list is cut at ``offset``."""

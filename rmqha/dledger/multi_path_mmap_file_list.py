@@ -12,7 +12,7 @@ from rmqha.store.open_files import OpenFiles
 class MultiPathMmapFileList(MmapFileList):
     """Files are found wherever they lie; new ones go to the directories in turn (spec: dledger §1.6).
 
-    Not to read-only ones, and to full ones only if all are full.
+    Not to read-only ones, and to full ones only if all are full, or no other can take a file at present.
     """
 
     def __init__(
@@ -50,7 +50,9 @@ class MultiPathMmapFileList(MmapFileList):
         """Where files may lie."""
         return self._directories
 
-    def _directory_for(self, offset: int) -> str:
+    def _directories_for(self, offset: int) -> Sequence[str]:
         full = self._full_store_paths()
         candidates = [path for path in self._writable if path not in full] or self._writable
-        return candidates[offset // self.mapped_file_size % len(candidates)]
+        first = offset // self.mapped_file_size % len(candidates)
+        others = [path for path in self._writable if path not in candidates]
+        return [*candidates[first:], *candidates[:first], *others]

@@ -1,5 +1,7 @@
 """MmapFileList and MultiPathMmapFileList: files of one length, in one directory or in several."""
 
+import errno
+import os
 from collections.abc import Set as AbstractSet
 
 import pytest
@@ -11,9 +13,23 @@ from rmqha.dledger.multi_path_mmap_file_list import MultiPathMmapFileList
 from rmqha.errors import CorruptLogError, StoreWriteError
 from rmqha.store.open_files import OpenFiles
 from tests.dledger.ledgers import blank, put_file
-from tests.sim.sim_disk import SimDisk, SimMount
+from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
 
 SIZE = 256
+
+
+class LackingMount(SimMount):
+    """Below one directory no file can be made."""
+
+    lacking = "/none"
+    error = errno.ENOSPC
+
+    def create(self, path: str, size: int, *, sparse: bool = False) -> SimDataFile:
+        if path.startswith(self.lacking):
+            raise StoreWriteError(OSError(self.error, os.strerror(self.error)), operation="create", path=path)
+        return super().create(path, size, sparse=sparse)
+
+
 DIRECTORY = "/data"
 
 
@@ -279,6 +295,41 @@ class TestMultiPath:
         for _ in range(3):
             files.append(bytes(200))
         assert self.places(files) == ["a", "c", "a"]
+
+    def test_one_without_space_gets_no_file_though_it_is_not_full_yet(self, sim: SimDisk) -> None:
+        """A disk of a few files is full at once, and so is a quota: the others go on."""
+        mount = LackingMount(sim, sim.mount().epoch)
+        files = self.list_of(mount, "/a", "/b", "/c")
+        files.append(bytes(200))
+        mount.lacking = "/b"
+        for _ in range(3):
+            files.append(bytes(200))
+        assert self.places(files) == ["a", "c", "c", "a"]
+        assert files.could_make_next()
+        mount.lacking = "/"
+        with pytest.raises(StoreWriteError, match="/b/"):
+            files.append(bytes(200))
+        with pytest.raises(StoreWriteError, match="/b/"):
+            files.could_make_next()
+        mount.lacking, mount.error = "/b", errno.EIO
+        with pytest.raises(StoreWriteError, match="Input/output"):
+            files.append(bytes(200))
+        assert self.places(files) == ["a", "c", "c", "a"]
+
+    @pytest.mark.parametrize("half_made", [0, 100])
+    @pytest.mark.parametrize("place", ["/a", "/c"])
+    def test_what_is_left_of_one_that_had_no_room_is_removed(self, mount: SimMount, place: str, half_made: int) -> None:
+        files = self.list_of(mount, "/a", "/b", "/c")
+        for _ in range(3):
+            files.append(bytes([7]) * 200)
+        left = f"{place}/{SIZE:020d}"
+        mount.create(left, half_made)
+        again = self.list_of(mount, "/a", "/b", "/c")
+        again.load()
+        assert (self.places(again), mount.exists(left)) == (["a", "b", "c"], False)
+        mount.create(left, SIZE)
+        with pytest.raises(CorruptLogError, match="the file is there twice"):
+            self.list_of(mount, "/a", "/b", "/c").load()
 
     def test_read_only_ones_are_read(self, mount: SimMount) -> None:
         files = self.list_of(mount, "/old", "/new")
