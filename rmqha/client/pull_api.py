@@ -34,6 +34,9 @@ _ANSWER_LATER_S: Final = 10.0
 INFLATED_TOGETHER_MAX: Final = 16 * 1024 * 1024
 """Bytes that bodies grow by, behind which no more messages of an answer are inflated before these are handed out."""
 
+_CLOCKS_DIFFER_MS: Final = 5000
+"""By no more, it is assumed, do the clocks of a master and its successor differ."""
+
 _NO_GROUP: Final = "rmqha-consumer"
 """What brokers are told, for their statistics, of a consumer without a group."""
 
@@ -62,6 +65,8 @@ class PullApi:
         self._timeout_s = options.timeout_s
         self._body_size_max = options.body_size_max
         self._brokers: dict[str, dict[int, str]] = {}
+        self._read: dict[MessageQueue, tuple[int, int]] = {}
+        """Where the last pull of a queue led to, and when the last record was stored that one found."""
 
     def set_brokers(self, broker_datas: Iterable[BrokerData]) -> None:
         """The addresses as the route tells them. A broker that it no longer names keeps its last ones."""
@@ -88,10 +93,30 @@ class PullApi:
     ) -> Pulled:
         """Records from ``offset`` on; if there are none, the broker waits for up to ``suspend_s``.
 
+        A queue that ends before a place to which pulls of it have led was cut there, as when a slave was made master
+        that held less, and what came since lies in places that were read already: ``next_begin_offset`` is then the
+        first message that may be new, by its store time.
+
         Raises:
             RemotingError, MQBrokerError: no answer, or a refusal.
             RemoteProtocolError: the answer holds what is no message.
         """
+        pulled = await self._pull_once(
+            queue, offset, max_messages=max_messages, suspend_s=suspend_s, broker_id=broker_id
+        )
+        led_to, stored_ms = self._read.get(queue, (-1, 0))
+        if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.max_offset < offset == led_to:
+            begin = await self.search_offset(queue, stored_ms - _CLOCKS_DIFFER_MS)
+            return pulled._replace(next_begin_offset=min(begin, pulled.next_begin_offset))
+        if pulled.records:
+            self._read[queue] = (pulled.next_begin_offset, pulled.records[-1].store_timestamp_ms)
+        elif offset == led_to:
+            self._read[queue] = (pulled.next_begin_offset, stored_ms)
+        return pulled
+
+    async def _pull_once(
+        self, queue: MessageQueue, offset: int, *, max_messages: int, suspend_s: float, broker_id: int = 0
+    ) -> Pulled:
         header = PullMessageRequestHeader(
             self._group,
             queue.topic,
@@ -151,7 +176,7 @@ class PullApi:
 
     async def pull_messages(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult:
         """As :meth:`pull`, without waiting; of messages that inflate to much the first ones. Raises the same."""
-        pulled = await self.pull(queue, offset, max_messages=max_messages, suspend_s=0)
+        pulled = await self._pull_once(queue, offset, max_messages=max_messages, suspend_s=0)
         messages, left = self.read_some(pulled.records, queue)
         next_begin_offset = left[0].queue_offset if left else pulled.next_begin_offset
         return PullResult(

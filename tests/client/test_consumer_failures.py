@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from rmqha.client import Message
@@ -292,3 +293,30 @@ async def test_a_broker_that_refuses_is_told_of_though_the_route_names_only_othe
         for _ in range(2):
             with pytest.raises(MQBrokerError):
                 await consumer.poll(timeout_s=10)
+
+
+async def test_what_a_new_master_takes_in_places_that_were_read_already_is_read(autojump_clock: MockClock) -> None:
+    """It held less than the consumer had read, which went on at the end: what came before it asked was never given."""
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 10)
+        broker.now_ms += 60_000
+        await send(producer, 10, first=10)
+        assert await read(consumer, 20) == [b"%d" % n for n in range(20)]
+        assert await consumer.poll(timeout_s=0) == []
+        await broker.die()
+        broker.wake_held()
+        del broker.log.records["T", 0][10:]
+        broker.now_ms += 60_000
+        again = FakeBroker(log=broker.log)
+        again.topics, again.now_ms = broker.topics, broker.now_ms
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(again.run, cluster.network)
+            async with cluster.producer() as another:
+                await trio.testing.wait_all_tasks_blocked()
+                await send(another, 5, first=100)
+                assert await read(consumer, 5) == [b"%d" % n for n in range(100, 105)]
+                await send(another, 1, first=105)
+                assert await read(consumer, 1) == [b"105"]
+            nursery.cancel_scope.cancel()
