@@ -20,6 +20,8 @@ from tests.e2e.processes import Broker
 
 CYCLES = int(os.environ.get("RMQHA_KILL_CYCLES", "3"))
 MESSAGES_A_CYCLE = 300
+PEER_IS_LONGER = "holds messages beyond this log's end"
+"""So sends are refused while an old master is back with a tail that reaches further than the new one's log by then."""
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300 + 120 * CYCLES)]
 
 
@@ -62,7 +64,7 @@ async def be_sent_to(
             await master.kill()
         nursery.cancel_scope.cancel()
     acknowledged |= load.acknowledged
-    assert load.unexpected == []
+    assert [text for text in load.unexpected if PEER_IS_LONGER not in text] == []
 
 
 async def promote(slave: Broker) -> None:
