@@ -202,6 +202,9 @@ def _show(report: "ReplayReport") -> None:
             f"{report.deleted:,} messages of deleted topics are left out: --include-deleted takes them as well",
             err=True,
         )
+    if report.system:
+        told = f"{report.system:,} messages of the broker's own topics, retry and dead-letter topics among them, are"
+        click.echo(f"{told} left out: --system-topics takes them as well", err=True)
     for damage in report.corrupt:
         click.echo(f"Left out: [{damage.start}, {damage.end}) {damage.reason}", err=True)
     if report.not_inflated:

@@ -26,7 +26,7 @@ from rmqha.spark.queue_pruning import Kept, QueuePruning
 from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, open_at
 from rmqha.spark.report import TOPICS_MET_MAX, CorruptRange, ReadReport
 from rmqha.spark.segments import Segment, SegmentReader, as_array
-from rmqha.spark.selection import illegal_topics, select_by_properties, select_rows
+from rmqha.spark.selection import count_system_rows, illegal_topics, select_by_properties, select_rows
 
 BLOCK_BYTES: Final = 8 << 20
 """Stays in the processor's cache from step to step; larger blocks are slower."""
@@ -248,6 +248,7 @@ class _SplitDecoder:
             self._report.topics_met.update(
                 topic.decode() for topic in rows.topics.dictionary.to_pylist() if is_legal_topic(topic)
             )
+        self._report.system += count_system_rows(rows.topics, self._options)
         if self._deleted and not rows.are_bare:
             shown = shown_rows(rows.fields, rows.topics, self._deleted)
             self._report.deleted += int(np.count_nonzero(wanted & ~shown))

@@ -28,6 +28,7 @@ class ReadReport:
         not_inflated: delivered bodies that are flagged compressed but could not be decompressed.
         corrupt: damaged ranges that were skipped or stopped at.
         deleted: records of wanted topics that are left out since their topic was deleted.
+        system: records that are left out since their topic is a broker's own, where topics are not chosen.
         bytes_asked_for: of the log, by the splits.
         bytes_read: of them, and of consume queues.
         topics_met: where topics are chosen by name, those of all records; at most :data:`TOPICS_MET_MAX` of a task.
@@ -42,6 +43,7 @@ class ReadReport:
     not_inflated: int = 0
     corrupt: list[CorruptRange] = field(default_factory=list)
     deleted: int = 0
+    system: int = 0
     bytes_asked_for: int = 0
     bytes_read: int = 0
     topics_met: set[str] = field(default_factory=set)

@@ -20,8 +20,20 @@ def is_wanted_topic(topic: str, options: ReadOptions) -> bool:
         return topic in options.topics
     if options.topic_pattern is not None and not re.fullmatch(options.topic_pattern, topic):
         return False
-    is_system = topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
-    return options.include_system_topics or not is_system
+    return options.include_system_topics or not is_system_topic(topic)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether it is one in which brokers keep their own books, or second copies of messages."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
+
+
+def count_system_rows(topics: pa.DictionaryArray, options: ReadOptions) -> int:
+    """How many rows are left out for their topic alone: none where topics are chosen by name or pattern."""
+    if options.include_system_topics or options.topics is not None or options.topic_pattern is not None:
+        return 0
+    names = topics.dictionary.to_pylist()
+    return int(np.count_nonzero(_by_value(topics, [is_system_topic(name.decode(errors="replace")) for name in names])))
 
 
 def illegal_topics(topics: pa.DictionaryArray) -> Mask:

@@ -13,6 +13,7 @@ from tests.stores import expected_log, expected_messages, unpack
 pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 
 from rmqha.spark import java, replay
+from rmqha.spark.options import SYSTEM_PREFIXES, SYSTEM_TOPICS
 from rmqha.spark.replay import job
 from tests.spark.in_process import in_process
 from tests.spark.queues import large_store
@@ -51,6 +52,23 @@ def test_filters_and_json(tmp_path: Path) -> None:
         if message["topic"] == "order-events" and (message["properties"] or {}).get("TAGS") == "TagA"
     ]
     assert lines == wanted != []
+
+
+def test_what_is_left_out_as_the_brokers_own_is_counted(tmp_path: Path, capsys: Output) -> None:
+    """A run without choices wrote fewer messages than the log has, and no word of that."""
+    store = str(unpack("basic", tmp_path))
+    topics = [message["topic"] for message in expected_messages("basic")]
+    count = sum(topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES) for topic in topics)
+    assert count
+    told = f"{count} messages of the broker's own topics, retry and dead-letter topics among them, are left out"
+    assert run(["replay", store, "--out", str(tmp_path / "out")]) == 0
+    captured = capsys.readouterr()
+    assert told in captured.err
+    manifest = Path(captured.out.splitlines()[-1].removeprefix("Manifest: "))
+    assert json.loads(manifest.read_text())["systemTopics"] == count
+    for choice in (["--system-topics"], ["--topic", "order-events"], ["--topic-pattern", ".*"]):
+        assert run(["replay", store, "--out", str(tmp_path / "".join(choice)), *choice]) == 0
+        assert "broker's own" not in capsys.readouterr().err
 
 
 def test_how_much_was_read_is_told_where_queues_spare_some(tmp_path: Path, capsys: Output) -> None:

@@ -192,6 +192,7 @@ def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) 
         report.messages += result.read.messages
         report.not_inflated += result.read.not_inflated
         report.deleted += result.read.deleted
+        report.system += result.read.system
         report.bytes_asked_for += result.read.bytes_asked_for
         report.bytes_read += result.read.bytes_read
         report.topics_met |= result.read.topics_met

@@ -61,6 +61,7 @@ def encode(options: ReplayOptions, report: ReplayReport, end: Position) -> bytes
         "records": report.records,
         "messages": report.messages,
         "deleted": report.deleted,
+        "systemTopics": report.system,
         "notInflated": report.not_inflated,
         "bytesRead": report.bytes_read,
         "bytesAskedFor": report.bytes_asked_for,

@@ -80,6 +80,7 @@ class ReplayReport:
         files: files written.
         corrupt: damaged ranges that were left out.
         deleted: messages left out since their topic was deleted; before filters by tag and key.
+        system: messages left out since their topic is a broker's own; 0 where topics are chosen.
         unmatched: topics that were asked for by name, of which neither this run nor an earlier one has a message.
         topics_met: if topics were asked for by name, those of the records that were read.
         not_inflated: messages whose body stayed compressed although decompression was asked for.
@@ -99,6 +100,7 @@ class ReplayReport:
     files: list[OutputFile] = field(default_factory=list)
     corrupt: list[CorruptRange] = field(default_factory=list)
     deleted: int = 0
+    system: int = 0
     unmatched: list[str] = field(default_factory=list)
     topics_met: set[str] = field(default_factory=set)
     not_inflated: int = 0
