@@ -298,6 +298,26 @@ async def test_or_from_the_others_if_that_one_does_not_answer(
         assert queues_of(late, "made") == 7
 
 
+async def test_and_of_one_alone_though_several_answer(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the second would lie over them, and may be older."""
+    asked_for = list[str]()
+
+    async def only_the_second_time(link: MasterLink, address: str) -> None:
+        asked_for.append(address)
+        await trio.sleep(0.1)
+        link.rounds += len(asked_for) > 1
+
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        monkeypatch.setattr(MasterLink, "synchronize", only_the_second_time)
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=5)
+        assert len(asked_for) == 2
+
+
 async def test_who_led_and_was_no_master_does_not_have_the_newest(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

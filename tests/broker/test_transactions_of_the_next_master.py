@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.transaction.half_message import CHECK_IMMUNITY_TIME, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
+from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine
 from tests.broker.producers import COMMIT, producer_of, seen
@@ -122,3 +123,27 @@ async def test_a_clock_that_was_set_back_holds_up_no_questions(
             await producer.wait_asked(1)
         await trio.sleep(30)
         assert len(producer.asked) > 3
+
+
+async def test_who_is_no_master_any_more_saves_nothing_of_its_last_round(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has written again may be cut from its log: the next one would pass a half message that lies nowhere."""
+    saved = list[str]()
+
+    async def until_another_is_master(_bridge: TransactionalMessageBridge, *, timeout_s: float) -> bool:
+        del timeout_s
+        broker.role.become(RoleKind.SLAVE, master="10.0.0.2:10911", term=1)
+        return True
+
+    def save(_bridge: TransactionalMessageBridge, topic: str, _offset: int) -> None:
+        saved.append(topic)
+
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        monkeypatch.setattr(TransactionalMessageBridge, "wait_safe", until_another_is_master)
+        monkeypatch.setattr(TransactionalMessageBridge, "update_consume_offset", save)
+        await producer.join()
+        await producer.prepare(b"pending")
+        await trio.sleep(20)
+        assert not broker.role.is_master
+        assert saved == []

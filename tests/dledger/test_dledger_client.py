@@ -128,10 +128,12 @@ async def test_a_connection_that_ends_leaves_the_outcome_unknown(group: Group, a
 
             async def die() -> None:
                 await trio.sleep(0.5)
+                group.leader_id = "n2"
                 await group.members["n0"].server.close(grace_s=0)
 
             nursery.start_soon(die)
             assert (await client.append(b"b")).code == 302
+        assert group.asked_for("APPEND") == ["n0", "n0"], "what may be appended is not sent to the next leader"
 
 
 async def test_nobody_is_there(group: Group, autojump_clock: MockClock) -> None:

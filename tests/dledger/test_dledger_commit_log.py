@@ -14,6 +14,7 @@ from rmqha.codec.checkpoint import Checkpoint
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.codec.record.layout import SysFlag, physical_offset_at
 from rmqha.codec.record.message import decode_message
+from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.term_barrier import barrier_body
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.replication.role import Role, RoleKind
@@ -215,6 +216,21 @@ def test_the_extent_in_which_one_begins_to_read_is_among_them() -> None:
     begins = [extent.begin for extent in log.extents()]
     assert len(begins) > 2
     assert [extent.begin for extent in log.extents(begins[1] + 60)] == begins[1:]
+
+
+def test_entries_of_files_that_vanished_are_not_looked_for() -> None:
+    """A follower that lacks them is given what comes behind them; it would wait for them for ever."""
+    disk = SimDisk(latency_s=(0, 0)).mount()
+    log = ledger_log(disk)
+    log.put_messages([message(size=100 + number) for number in range(9)])
+    log.confirm_all()
+    second = next(index for index in range(9) if log.ledger.get(index).pos >= DATA_SIZE)
+    disk.unlink(log.files.files[0].path)
+    assert len(log.files.forget_vanished()) == 1
+    assert log.ledger.ledger_begin_index == second
+    with pytest.raises(DLedgerException) as raised:
+        log.ledger.get(second - 1)
+    assert raised.value.code is DLedgerResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN
 
 
 def test_a_copy_of_a_message_in_the_body_of_another_is_none() -> None:

@@ -510,6 +510,27 @@ class TestTruncate:
         sim.lose_power(lambda path, number, old, new: old)
         assert len(all_of(opened(sim.mount()))) <= 1
 
+    async def test_what_came_in_place_of_what_was_cut_during_a_flush_is_not_vouched_for(
+        self, sim: SimDisk, mount: SimMount, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        """Its unit in the index would say that its data is durable, of which a power cut left the beginning."""
+        sim.latency_s = (0.001, 0.001)
+        large: dict[str, int] = {"mapped_file_size_for_entry_data": 4096}
+        store = follower(mount, term=1, **large)
+        first, *others = made([b"one", b"two", b"three"])
+        cut_to(store, first)
+        for entry in others:
+            take(store, entry)
+        follow(store, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.flush_in_thread)
+            await trio.sleep(0.0005)
+            cut_to(store, DLedgerEntry(b"another", index=1, term=2, pos=first.size, size=55))
+            take(store, DLedgerEntry(b"x" * 1500, index=2, term=2, pos=first.size + 55, size=1548))
+        sim.lose_power(lambda path, number, old, new: old if number else new)
+        assert b"x" * 1500 not in bodies_of(opened(sim.mount(), **large))
+        assert len(bodies_of(opened(sim.mount(), **large))) <= 1
+
     def test_an_entry_that_can_lie_nowhere_drops_nothing(self, mount: SimMount) -> None:
         store = replica(mount, self.ENTRIES[:2])
         for pos in (DATA_SIZE - 100, 10 * DATA_SIZE + 5):

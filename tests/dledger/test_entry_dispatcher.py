@@ -134,6 +134,25 @@ def test_who_refuses_twice_is_cut_at_its_end_and_asked_less_often() -> None:
     assert follower.checker.water_mark("n1") == 1
 
 
+def test_who_refuses_twice_is_cut_though_it_had_more_when_it_was_compared_before() -> None:
+    """Between its end now and what differed then there is nothing to be compared: that would go on for ever."""
+    store = leader(SimDisk().mount())
+    put(store, *[b"x"] * 20)
+    follower = Follower(store)
+    (compare,) = follower.poll()
+    longer = PushEntryResponse(Code.INCONSISTENT_STATE, compare.term, compare.first_entry_index, 1, 0, 19)
+    follower.dispatcher.on_answer(compare, longer, now=0.0)
+    follower.dispatcher.on_disconnected(now=0.0)
+    follower.end, follower.refuses = 5, True
+    seen = list[PushType]()
+    for _ in range(100):
+        follower.now += 0.02
+        requests = follower.poll()
+        seen += kinds(requests)
+        follower.answer(requests)
+    assert PushType.TRUNCATE in seen
+
+
 def test_who_has_deleted_what_was_equal_is_cut_to_its_first_entry() -> None:
     """What it has is a deposed leader's; what it had before that is committed, and it would not be cut to that."""
     store = leader(SimDisk().mount())

@@ -1,5 +1,6 @@
 """What a follower makes of a leader's pushes, in whatever order they come."""
 
+import errno
 import random
 from dataclasses import replace
 from math import inf
@@ -10,6 +11,7 @@ from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.entry_handler import EntryHandler
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
+from rmqha.errors import StoreWriteError
 from tests.dledger.members import DATA_SIZE, LEADER, all_of, bodies_of, follow, follower, lead, leader, put
 from tests.sim.sim_disk import SimDisk
 
@@ -277,3 +279,18 @@ async def test_what_is_equal_is_told_once_it_is_durable() -> None:
     assert all(code == Code.NOT_FOLLOWER for _, code in told), "they are to be pushed again"
     assert await store.flush_in_thread()
     assert [(token, answer.code) for token, answer in handler.step(now=0.0)] == [(PushType.COMPARE, Code.SUCCESS)]
+
+
+async def test_what_no_flush_makes_durable_any_more_is_not_stored() -> None:
+    """Its leader would count it, and acknowledge what only a kernel's memory has."""
+    (one,) = put(leader(SimDisk().mount()), b"one")
+    store = follower(SimDisk(latency_s=(0, 0)).mount())
+    handler = EntryHandler[None](store, acks_flushed=True)
+    compare, append = (PushEntryRequest(kind, 1, LEADER, -1, (one,)) for kind in (PushType.COMPARE, PushType.APPEND))
+    assert handler.step(now=0.0) == []
+    assert handler.handle_push(append, None, now=0.0) is None
+    assert handler.step(now=0.0) == []
+    store.fail(StoreWriteError(OSError(errno.EIO, "it is broken"), operation="fdatasync", path="/store/data"))
+    assert [answer.code for _, answer in handler.step(now=0.0)] == [Code.INCONSISTENT_STATE]
+    assert handler.handle_push(compare, None, now=0.0) is None
+    assert [answer.code for _, answer in handler.step(now=0.0)] == [Code.INCONSISTENT_STATE]

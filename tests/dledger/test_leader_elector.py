@@ -189,6 +189,34 @@ class TestHeartBeat:
         member.on_heart_beat_answer("n1", after.number, HeartBeatResponse(200), now=0.2)
         assert member.confirmed_beat >= proof
 
+    def test_who_asks_for_proof_does_not_void_the_heartbeat_that_others_wait_for(self) -> None:
+        """While reads come faster than answers, none would ever be proven."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        (first, _other) = member.tick(now=0)
+        proofs = [member.prove()]
+        assert member.tick(now=0.01) == []
+        proofs.append(member.prove())
+        member.on_heart_beat_answer("n1", first.number, HeartBeatResponse(200), now=0.02)
+        (second, _other) = member.tick(now=0.02)
+        assert second.number >= max(proofs)
+        assert member.tick(now=0.03) == []
+
+    def test_a_leader_that_died_once_hurries_nobody_who_followed_another_since(self) -> None:
+        """Those who still follow that one are right: to ask them again and again would unseat it."""
+        state = state_of()
+        member = elector(state)
+        member.handle_heart_beat(HeartBeatRequest("n1", 5), now=0)
+        member.on_leader_gone("n1", now=1)
+        member.handle_heart_beat(HeartBeatRequest("n2", 5), now=1)
+        leaked = 1 + OPTIONS.leak_s
+        member.tick(now=leaked)
+        (question, _other) = member.tick(now=leaked)
+        refusal = VoteResponse(VoteResult.REJECT_ALREADY_HAS_LEADER, 5)
+        member.on_vote_answer("n1", question.number, refusal, now=leaked)
+        assert member.due_at >= leaked + OPTIONS.leak_s
+
     def test_who_hands_over_lets_the_other_ask_for_votes_first(self) -> None:
         """It heard of the term in which that asks: it has as good a log, and would win as often."""
         state = state_of()

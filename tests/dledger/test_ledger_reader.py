@@ -160,6 +160,13 @@ def test_no_file_at_all_where_something_was_committed(mount: SimMount) -> None:
         read(reader_of(mount, kept=3))
 
 
+def test_a_last_file_that_is_gone_is_missed_for_one_committed_entry(mount: SimMount) -> None:
+    put_log(mount, [FULL])
+    assert read(reader_of(mount, kept=3))[-1] == Blank(200, 56)
+    with pytest.raises(CorruptLogError, match="index 4 was committed, the last one here is 3"):
+        read(reader_of(mount, kept=4))
+
+
 def test_a_file_that_changes_its_length_is_an_error_of_reading(mount: SimMount) -> None:
     path = put_log(mount, [entries(0, 1)])[0]
     reader = reader_of(mount)

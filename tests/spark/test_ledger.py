@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
-from rmqha.spark import CorruptRange, OnCorrupt, ReadReport
+from rmqha.spark import CorruptRange, OnCorrupt, ReadReport, ledger
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.replay import ReplayOptions, replay
 from rmqha.spark.source_options import parse_options
@@ -244,6 +244,34 @@ class TestMessages:
     def test_only_what_is_committed(self, log: LedgerWriter) -> None:
         log.commit(120)
         assert len(offsets(log.root)) == 121
+
+    def test_a_log_that_grows_while_it_is_opened_is_read_as_far_as_it_was(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What the checkpoint names is in a file by then: it may name what lies in one that was not there before."""
+        writer, known = LedgerWriter(tmp_path / "store"), 0
+
+        def grow_after(name: str) -> None:
+            real = getattr(ledger, name)
+
+            def look_and_grow(*where: Any) -> Any:
+                nonlocal known
+                found = real(*where)
+                if len(writer.offsets) == known:
+                    writer.put(bytes(40_000))
+                    writer.put(bytes(40_000))
+                    writer.commit()
+                return found
+
+            monkeypatch.setattr(ledger, name, look_and_grow)
+
+        for body in (b"one", b"two"):
+            writer.put(body)
+        writer.commit()
+        known = len(writer.offsets)
+        for name in ("_checkpoint", "_list_files"):
+            grow_after(name)
+        assert len(offsets(writer.root)) == known
 
     def test_a_leader_s_own_message_is_hidden(self, tmp_path: Path) -> None:
         writer = LedgerWriter(tmp_path)

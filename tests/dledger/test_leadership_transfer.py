@@ -1,0 +1,66 @@
+"""LeadershipTransfer without servers: when a member begins to take over, and when it does not any more."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.codec.dledger_wire import LeadershipTransferRequest
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
+from tests.dledger.defaults import default
+from tests.dledger.members import LEADER, follow, follower, leader, put, take
+from tests.sim.sim_disk import SimDisk
+
+Code = DLedgerResponseCode
+
+
+class Transferee:
+    """A follower of term 1 that has the first of its leader's two entries, and is to take over."""
+
+    def __init__(self) -> None:
+        self.first, self.second = put(leader(SimDisk(latency_s=(0, 0)).mount()), b"first", b"second")
+        self.store = follower(SimDisk(latency_s=(0, 0)).mount())
+        take(self.store, self.first)
+        self.elections: list[Callable[[], None]] = []
+        self.codes: list[int] = []
+        pusher: Any = SimpleNamespace(checker=None)
+        self.transfer = LeadershipTransfer(
+            self.store,
+            pusher,
+            frozenset({"n0", LEADER}),
+            options=default(TransferOptions),
+            ask=lambda _peer, _request, _answer: None,
+            elect=self.elections.append,
+            answering=lambda: frozenset({LEADER}),
+            may_take_over=lambda: True,
+        )
+        request = LeadershipTransferRequest(1, LEADER, "n0", self.second.index)
+        self.transfer.handle(request, self.codes.append, now=0.0)
+
+    def take(self, entry: DLedgerEntry) -> None:
+        take(self.store, entry)
+        self.transfer.step(now=0.1)
+
+
+@pytest.fixture
+def transferee() -> Transferee:
+    return Transferee()
+
+
+def test_who_lacks_its_leader_s_last_entry_asks_for_no_votes_yet(transferee: Transferee) -> None:
+    """Nobody would vote for it, and meanwhile nobody would lead."""
+    transferee.transfer.step(now=0.05)
+    assert transferee.elections == []
+    transferee.take(transferee.second)
+    assert len(transferee.elections) == 1
+
+
+def test_who_follows_another_leader_by_now_does_not_take_over_from_it(transferee: Transferee) -> None:
+    """It was to take over from the one before; its entries come all the same."""
+    follow(transferee.store, 2)
+    transferee.take(transferee.second)
+    assert transferee.elections == []
+    assert transferee.codes == [Code.INCONSISTENT_TERM]

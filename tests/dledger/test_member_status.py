@@ -1,0 +1,38 @@
+"""What a member that cannot store says of itself, and does when it is to lead."""
+
+import errno
+
+import trio
+from trio.testing import MockClock
+
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.errors import StoreWriteError
+from tests.dledger.servers import ServerGroup
+
+
+async def test_who_cannot_store_what_its_leader_sends_says_so(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Else the group's verdict is good while one that can store fewer is all it has left."""
+    group = ServerGroup(nursery)
+    await group.start()
+    leader = await group.wait_leader()
+    follower = group.members[next(name for name in group.members if name != leader)].running
+    assert follower.status().write_error is None
+    follower.pusher.handler.misfit = "is mappedFileSizeForEntryData the same?"
+    assert follower.status().write_error == "is mappedFileSizeForEntryData the same?"
+
+
+async def test_who_cannot_lead_any_more_says_so_at_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Its leader refuses appends for as long as it waits."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"one")
+    leader = await group.wait_leader()
+    other = next(name for name in group.members if name != leader)
+    await group.wait_same()
+    failed = group.members[other].running.store
+    failed.fail(StoreWriteError(OSError(errno.EIO, "it is broken"), operation="fdatasync", path="/store"))
+    began_at, term = trio.current_time(), failed.member_state.curr_term
+    answer = await group.client.transfer_leadership(leader, other, term=term)
+    assert answer.code == DLedgerResponseCode.TAKE_LEADERSHIP_FAILED
+    assert trio.current_time() < began_at + 1
+    assert group.leaders == [leader]
