@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -17,6 +18,7 @@ import org.apache.rocketmq.remoting.RPCHook;
 /** What each of some accounts may do with the topic "orders". Args: name server, then accessKey/secretKey or nobody, ... */
 public class Acl {
     public static void main(String[] args) throws Exception {
+        waitForRoutes(args[0]);
         for (String account : Arrays.copyOfRange(args, 1, args.length)) {
             String[] keys = account.split("/");
             RPCHook hook = keys.length == 2 ? new AclClientRPCHook(new SessionCredentials(keys[0], keys[1])) : null;
@@ -25,6 +27,8 @@ public class Acl {
             producer.setNamesrvAddr(args[0]);
             producer.setInstanceName(name);
             producer.setRetryTimesWhenSendFailed(0);
+            producer.setSendMsgTimeout(30_000);
+            producer.setMqClientApiTimeout(30_000);
             producer.start();
             attempt(name, "send", () -> producer.send(new Message("orders", "by".getBytes())).getSendStatus());
             attempt(name, "other", () -> producer.send(new Message("others", "by".getBytes())).getSendStatus());
@@ -37,6 +41,8 @@ public class Acl {
             DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("readers", hook);
             consumer.setNamesrvAddr(args[0]);
             consumer.setInstanceName(name);
+            consumer.setConsumerPullTimeoutMillis(30_000);
+            consumer.setMqClientApiTimeout(30_000);
             consumer.start();
             MessageQueue queue = consumer.fetchSubscribeMessageQueues("orders").iterator().next();
             attempt(name, "pull", () -> consumer.pull(queue, "*", 0, 1).getPullStatus() == null ? "" : "SEND_OK");
@@ -51,6 +57,25 @@ public class Acl {
                 push(args[0], account.split("/"));
             }
         }
+    }
+
+    /** To the topic, and to what new topics are made of. */
+    private static void waitForRoutes(String nameServer) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("waiting");
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setInstanceName("waiting");
+        consumer.start();
+        for (String topic : List.of("orders", "TBW102")) {
+            while (true) {
+                try {
+                    consumer.fetchSubscribeMessageQueues(topic);
+                    break;
+                } catch (MQClientException unknown) {
+                    Thread.sleep(200);
+                }
+            }
+        }
+        consumer.shutdown();
     }
 
     private static List<Message> batch() {

@@ -1,15 +1,18 @@
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /**
  * RocketMQ's producer of delayed messages, or a consumer that cannot consume all of them. Args: name servers, topic, and "send" with
- * keys, each with its level before a colon; or "consume", a group, how often a message may come again at most, and the level of that, 0
+ * keys, each with its level before a colon, and tried until it is sent; or "consume", a group, how often a message may come again at most, and the level of that, 0
  * for RocketMQ's own. What it may not consume: keys that begin with "bad" never, with "twice" the first two times.
  */
 public class Delays {
@@ -22,18 +25,30 @@ public class Delays {
         producer.setNamesrvAddr(args[0]);
         producer.setPollNameServerInterval(500);
         producer.setSendMsgTimeout(30_000);
+        producer.setMqClientApiTimeout(30_000);
         producer.start();
         for (int number = 3; number < args.length; number++) {
             String[] words = args[number].split(":");
             Message message = new Message(args[1], "tag", words[1], words[1].getBytes());
             message.setDelayTimeLevel(Integer.parseInt(words[0]));
             message.putUserProperty("sent", String.valueOf(System.currentTimeMillis()));
-            SendResult result = producer.send(message);
+            SendResult result = sendAtLast(producer, message);
             System.out.println("sent " + words[1] + " " + result.getSendStatus() + " " + result.getMessageQueue().getQueueId());
         }
         System.out.println("ready");
         producer.shutdown();
         System.exit(0);
+    }
+
+    private static SendResult sendAtLast(DefaultMQProducer producer, Message message) throws InterruptedException {
+        while (true) {
+            try {
+                return producer.send(message);
+            } catch (MQClientException | MQBrokerException | RemotingException error) {
+                System.out.println("again after " + error.toString().replace('\n', ' '));
+                Thread.sleep(500);
+            }
+        }
     }
 
     private static void consume(String nameServers, String topic, String group, int times, int level) throws Exception {

@@ -16,6 +16,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -206,7 +207,7 @@ public class Exchange {
                     if (result.getPullStatus() == PullStatus.FOUND) {
                         result.getMsgFoundList().forEach(message -> print("pull", message));
                     }
-                } catch (RemotingException error) {
+                } catch (MQClientException | RemotingException error) {
                     System.out.println("again after " + error);
                 }
             }

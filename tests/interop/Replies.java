@@ -15,6 +15,7 @@ public class Replies {
         producer.setNamesrvAddr(args[0]);
         producer.setPollNameServerInterval(500);
         producer.setHeartbeatBrokerInterval(500);
+        producer.setMqClientApiTimeout(30_000);
         producer.setInstanceName(args[2]);
         producer.start();
         if (args[2].equals("answer")) {
@@ -27,7 +28,7 @@ public class Replies {
                 for (MessageExt message : messages) {
                     try {
                         Message reply = MessageUtil.createReplyMessage(message, ("reply to " + new String(message.getBody())).getBytes());
-                        SendResult result = producer.send(reply, 5000);
+                        SendResult result = producer.send(reply, 30_000);
                         System.out.println("replied " + new String(message.getBody()) + " " + result.getSendStatus());
                     } catch (Exception error) {
                         System.out.println("failed " + error.toString().replace('\n', ' '));
@@ -39,7 +40,7 @@ public class Replies {
             System.out.println("ready");
         } else {
             for (int number = 0; number < Integer.parseInt(args[3]); number++) {
-                Message reply = producer.request(new Message(args[1], ("question-" + number).getBytes()), 30_000);
+                Message reply = producer.request(new Message(args[1], ("question-" + number).getBytes()), 120_000);
                 System.out.println("got " + new String(reply.getBody()));
             }
             System.out.println("ready");

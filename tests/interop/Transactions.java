@@ -4,6 +4,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
@@ -16,6 +17,7 @@ import org.apache.rocketmq.remoting.RPCHook;
 /**
  * RocketMQ's transactional producer, or a consumer. Args: name servers, topic, then "consume", or the keys of messages to be sent:
  * what happens to each stands before the first dash (commit, rollback, later_commit, later_rollback, never); no key: it only answers.
+ * Each is tried until it is sent: routes, and a leader, may have to be waited for.
  * With the property "account" (access key, /, secret key) it signs.
  */
 public class Transactions {
@@ -39,7 +41,7 @@ public class Transactions {
                 String key = message.getKeys();
                 System.out.println("asked " + key + " " + message.getProperty("TRANSACTION_CHECK_TIMES") + " " + message.getTopic() + " "
                     + message.getQueueId() + " " + message.getTransactionId().equals(message.getProperty("UNIQ_KEY")) + " " + new String(message.getBody()).length());
-                return key.startsWith("later_") ? stateOf(key.substring(6)) : LocalTransactionState.UNKNOW;
+                return stateOf(key.startsWith("later_") ? key.substring(6) : key);
             }
         });
         producer.start();
@@ -48,11 +50,22 @@ public class Transactions {
             Message message = new Message(args[1], "tag", key, (key + " ").repeat(key.endsWith("big") ? 3000 : 1).getBytes());
             message.setFlag(7);
             message.putUserProperty("mine", key);
-            TransactionSendResult result = producer.sendMessageInTransaction(message, null);
+            TransactionSendResult result = sendAtLast(producer, message);
             System.out.println("sent " + key + " " + result.getSendStatus() + " " + result.getLocalTransactionState());
         }
         System.out.println("ready");
         Thread.sleep(600_000);
+    }
+
+    private static TransactionSendResult sendAtLast(TransactionMQProducer producer, Message message) throws InterruptedException {
+        while (true) {
+            try {
+                return producer.sendMessageInTransaction(message, null);
+            } catch (MQClientException error) {
+                System.out.println("again after " + error.toString().replace('\n', ' '));
+                Thread.sleep(500);
+            }
+        }
     }
 
     private static RPCHook hook() {

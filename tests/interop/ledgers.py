@@ -20,7 +20,7 @@ def java(*bases: Path, script: Sequence[str] = ()) -> dict[Path, tuple[list[Entr
     classes = f"{compiled('Ledger.java', rocketmq_libs())}:{rocketmq_libs()}/*"
     argv = ["java", *QUICK_START, *JAVA_OPTIONS, "-cp", classes, "Ledger"]
     argv += [str(DATA_SIZE), str(INDEX_SIZE), *map(str, bases)]
-    done = subprocess.run(argv, input="\n".join(script), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, input="\n".join(script), capture_output=True, text=True, timeout=240, check=False)
     found: dict[Path, tuple[list[Entry], Ends]] = {}
     entries: list[Entry] = []
     for words in map(str.split, done.stdout.splitlines()):

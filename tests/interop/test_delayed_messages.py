@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.processes import RmqhaBroker, reaping
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.codec.remoting import RemotingCommand
+from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import JAVA, OURS
 from tests.interop.feature_table import BROKER, JAVA_CLIENT
 from tests.interop.programs import Program, broker_of, names_of, programs
+from tests.interop.test_tables import ask, wait_end
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -55,6 +60,17 @@ class Delays(Program):
         raise self.running.failed(f"{missing} did not come with {times} earlier times")
 
 
+async def wait_left(broker: Broker) -> None:
+    """What the other is to deliver is stored, a retry behind LATE, and this broker knows that it delivered EARLY."""
+    await wait_end(broker, SCHEDULE_TOPIC, len(LATE) + 1, queue_id=3)
+    with trio.fail_after(120):
+        while True:
+            answer = await ask(broker, RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
+            if answer.body and java_json.loads(answer.body)["offsetTable"].get(1) == len(EARLY):
+                return
+            await trio.sleep(0.2)
+
+
 def keys_of(*sent: str) -> set[str]:
     return {one.split(":")[1] for one in sent}
 
@@ -75,6 +91,7 @@ async def test_a_java_producer_s_delays_and_a_consumer_s_retries(tmp_path: Path)
                 await producer.running.wait_output("ready")
                 assert producer.running.output().count("SEND_OK") == len(sent) + len(failing)
             await consumer.wait_got(keys_of(*sent, *failing))
+            await consumer.wait_got({"twice-0", "twice-1"}, times=2)
             dead = Delays(tmp_path, "dead", broker.address, "%DLQ%group", "consume", "buriers", 3, 0)
             with programs(dead):
                 await dead.wait_got({"bad-0", "bad-1"})
@@ -116,13 +133,9 @@ async def test_the_other_broker_goes_on_with_delayed_messages(
             with programs(producer):
                 await producer.running.wait_output("ready")
             await consumer.wait_got(keys_of(*EARLY, "0:twice-0"))
-            await trio.sleep(1)
+            await wait_left(writer)
             assert not keys_of(*LATE) & consumer.times_got().keys(), "they are for the other broker"
-        if ending == "stopped":
-            await writer.stop()
-        else:
-            await trio.sleep(3)  # RocketMQ writes the log's pages out by and by, and a retry has been stored
-            await writer.kill()
+        await (writer.stop() if ending == "stopped" else writer.kill())
         shutil.copytree(writer.store, reader.store)
         await reader.start()
         names = names_of(second, reader, java_name_server)
@@ -171,6 +184,6 @@ async def _hand_on(tmp_path: Path, group: MixedBrokers, name_server: str) -> Non
         await group.brokers[leader].kill()
         await group.hand_over("n0")
         await consumer.wait_got(keys_of(*EARLY, *LATE))
-        with trio.fail_after(120):
+        with trio.fail_after(240):
             while consumer.times_got()["twice-1"] < 3:  # noqa: ASYNC110 - another process
                 await trio.sleep(0.2)

@@ -2,7 +2,6 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -16,6 +15,7 @@ from tests.interop.peers import JAVA_OPTIONS, QUICK_START, compiled, rocketmq_li
 GOLDEN = Path(__file__).parent.parent / "golden" / "dledger" / "wire.txt"
 GROUPS = [[JAVA, JAVA, JAVA], [JAVA, JAVA, OURS], [JAVA, OURS, OURS], [OURS, OURS, OURS]]
 NAMES = [" ".join(kinds) for kinds in GROUPS]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.tries(DLEDGER, "write the recorded frames")
@@ -29,15 +29,13 @@ def test_java_writes_what_is_recorded() -> None:
 async def handed_over(group: Group, member_id: str) -> list[int]:
     """Answers until that member leads: of Java's members, too, another one may be faster (418)."""
     codes = []
-    with trio.fail_after(120):
+    with trio.fail_after(240):
         while True:
             exit_code, lines, err = await group.command("transfer", "-t", member_id)
             codes += [line["code"] for line in lines]
             assert exit_code in {0, 1}, err
-            if exit_code == 0:
-                assert (await group.healthy())["leader"] == member_id
+            if (await group.healthy())["leader"] == member_id and exit_code == 0:
                 return codes
-            await group.healthy()
 
 
 @pytest.mark.tries(DLEDGER, "lead or follow in a group")
@@ -48,8 +46,10 @@ async def test_each_member_leads_in_turn_and_all_have_the_same(tmp_path: Path, k
         group.start()
         await group.healthy()
         for member_id in [*group.ids, "n0"]:
+            if JAVA not in kinds:
+                await group.wait_verdict("ok")  # all know who leads
             codes = await handed_over(group, member_id)
-            assert codes == [200] or JAVA in kinds, "only Java's transfers fail for nothing"
+            assert set(codes) == {200} or JAVA in kinds, "only Java's transfers fail for nothing"
             written |= dict.fromkeys(await group.append(count=20, text=f"by {member_id}"), f"by {member_id}")
         code, lines, err = await group.command("get", "-i", 0, "-c", max(written) + 1)
         assert code == 0, err
@@ -92,7 +92,7 @@ async def test_a_leader_of_ours_repairs_a_java_member(tmp_path: Path) -> None:
         group.start()
         await group.healthy()
         await led_by_ours(group)
-        await wait_for(group, (await group.append(count=5, text="before"))[-1])
+        await group.wait_same((await group.append(count=5, text="before"))[-1])
         await group.children["n1"].kill()
         last = (await group.dump("n1"))[-1]
         end = last["pos"] + last["size"]
@@ -102,23 +102,12 @@ async def test_a_leader_of_ours_repairs_a_java_member(tmp_path: Path) -> None:
         group.start("n1")
         await group.healthy()
         await led_by_ours(group)
-        await wait_for(group, (await group.append(count=5, text="after"))[-1])
+        await group.wait_same((await group.append(count=5, text="after"))[-1])
 
 
-async def led_by_ours(group: Group) -> None:
+async def led_by_ours(group: MixedGroup) -> None:
     if (await group.healthy())["leader"] != "n2":
         await handed_over(group, "n2")
-
-
-async def entries(group: Group, member_id: str) -> list[dict[str, Any]]:
-    return [line for line in await group.dump(member_id) if "index" in line]
-
-
-async def wait_for(group: Group, index: int) -> None:
-    """All members have it."""
-    with trio.fail_after(60):
-        while {(await entries(group, member_id))[-1]["index"] for member_id in group.ids} != {index}:  # noqa: ASYNC110
-            await trio.sleep(0.2)
 
 
 @pytest.mark.tries(DLEDGER, "append and read as a client")

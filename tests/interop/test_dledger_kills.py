@@ -16,7 +16,7 @@ from tests.e2e.dledger_groups import NAME, running
 from tests.interop.dledger_groups import JAVA, OURS, MixedGroup
 from tests.interop.feature_table import DLEDGER
 
-pytestmark = pytest.mark.tries(DLEDGER, "go on when leaders are killed under load")
+pytestmark = [pytest.mark.timeout(900), pytest.mark.tries(DLEDGER, "go on when leaders are killed under load")]
 
 KILLS = int(os.environ.get("RMQHA_INTEROP_KILLS", "4"))
 CLIENTS = 8
@@ -66,7 +66,7 @@ async def test_leaders_are_killed_under_load(tmp_path: Path, kinds: list[str]) -
                 await group.children[leader].kill()
                 await group.healthy(at_least=2, not_led_by=leader)
                 before = len(load.acknowledged)
-                with trio.fail_after(60):
+                with trio.fail_after(120):
                     while len(load.acknowledged) < before + 20:  # noqa: ASYNC110 - several clients add to it
                         await trio.sleep(0.05)
                 group.start(leader)

@@ -121,7 +121,6 @@ async def test_an_index_is_gone_on_with_by_the_other_broker(
         if ending == "stopped" or reader == "rmqha":
             assert lacking == []
             assert set(files) <= {path.name for path in (second.store / "index").iterdir()}
-        await second.stop()
 
 
 @pytest.mark.tries(mqadmin_of("4.9.7"), "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgById")
@@ -145,4 +144,3 @@ async def test_mqadmin_finds_messages_by_key_unique_key_and_id(tmp_path: Path) -
         msg_id = decode_send_response(answer).msg_id
         by_id = await mqadmin(tmp_path, "queryMsgById", "-i", msg_id, *at)
         assert (msg_id in by_id, "k2" in by_id) == (True, True), by_id
-        await broker.stop()

@@ -1,19 +1,23 @@
 """mqadmin manages a pair of rmqha's brokers: what each command prints is read, for its exit code says nothing."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.e2e.processes import RmqhaBroker, reaping
+from tests.e2e.commands import rmqha
+from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.feature_table import Record, mqadmin_of
 from tests.interop.mqadmin import mqadmin
-from tests.interop.test_consumers import Consumers, Rounds
+from tests.interop.test_consumers import Consumers, Rounds, wait_clients
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
+SOON_S = 120.0
+"""So long what is stored may take until it is in queue and index, and what is registered until it is told."""
 _FAILED = re.compile(r"Exception|^\tat |command .* failed", re.MULTILINE)
 
 
@@ -27,17 +31,20 @@ class Report:
     record: Record
     problems: list[str] = field(default_factory=list)
 
-    async def run(self, command: str, arguments: str, *expected: str, may_fail: bool = False, tries: int = 1) -> str:
-        """Run a command; it has to print something that each of ``expected`` matches, at one of several ``tries``."""
-        out, problem = "", "was not run"
-        for _ in range(tries):
-            address = ("-n", self.name_server)
-            out = await mqadmin(self.directory, command, *address, *arguments.split(), version=self.version)
+    async def run(
+        self, command: str, arguments: str, *expected: str, may_fail: bool = False, within_s: float = 0
+    ) -> str:
+        """Run a command; it has to print something that each of ``expected`` matches, sooner or later ``within_s``."""
+        until = trio.current_time() + within_s
+        words = (command, "-n", self.name_server, *arguments.split())
+        while True:
+            out = await mqadmin(self.directory, *words, version=self.version)
             missing = [one for one in expected if re.search(one, out, re.MULTILINE) is None]
             failed = not may_fail and _FAILED.search(out) is not None
             problem = f"does not print {missing}: {out}" if missing or failed else ""
-            if not problem:
+            if not problem or trio.current_time() >= until:
                 break
+            await trio.sleep(0.5)
         self.record(mqadmin_of(self.version), command, works=not problem)
         if problem:
             self.problems.append(f"{command} {problem}")
@@ -55,7 +62,8 @@ async def manage_topics(report: Report, broker: str) -> None:
     await report.run("updateTopic", "-c cluster -t U -r 2 -w 3 -p 6", made)
     await report.run("topicList", "", r"^T$", r"^U$")
     await report.run("topicList", "-c", r"^cluster +T ")
-    await report.run("topicRoute", "-t T", '"brokerName":"pair"', '"readQueueNums":4', r'1:"127.0.0.1:\d+"')
+    told = ('"brokerName":"pair"', '"readQueueNums":4', r'1:"127.0.0.1:\d+"')
+    await report.run("topicRoute", "-t T", *told, within_s=SOON_S)
     await report.run("topicClusterList", "-t T", r"^cluster$")
     await report.run("updateTopicPerm", f"-b {broker} -t U -p 4", "from 6 to 4")
     await report.run("topicRoute", "-t U", '"perm":4', '"readQueueNums":2', '"writeQueueNums":3')
@@ -64,13 +72,13 @@ async def manage_topics(report: Report, broker: str) -> None:
 async def send_and_query(report: Report) -> None:
     sent = await report.run("sendMessage", "-t T -p hello -k key1 -c tagA -b pair -i 1", r"^pair +1 +SEND_OK +\w{32,}$")
     unique = found(r"SEND_OK +(\w+)", sent)
-    await report.run("topicStatus", "-t T", r"^pair +1 +0 +1 +20\d\d-", r"^pair +3 +0 +0")
+    await report.run("topicStatus", "-t T", r"^pair +1 +0 +1 +20\d\d-", r"^pair +3 +0 +0", within_s=SOON_S)
     await report.run("consumeMessage", "-t T -g READERS", "BODY: hello", unique)
     await report.run("printMsg", "-t T -d true", "maxOffset=1", "BODY: hello", unique)
     shown = await report.run("queryMsgByOffset", "-t T -b pair -i 1 -o 0", r"^Queue ID: +1", r"^Keys: +\[key1\]")
     offset_id = found(r"^OffsetID: +(\w{32})", shown)
     await report.run("queryMsgById", f"-i {offset_id}", r"^Topic: +T$", r"^Tags: +\[tagA\]", unique)
-    await report.run("queryMsgByKey", "-t T -k key1", rf"^{unique} +1 +0$")
+    await report.run("queryMsgByKey", "-t T -k key1", rf"^{unique} +1 +0$", within_s=SOON_S)
     await report.run("queryMsgByUniqueKey", f"-t T -i {unique}", r"^Queue ID: +1", r"^CommitLog Offset: +0")
     await report.run("queryCq", "-t T -q 1 -i 0", "max: 1, min: 0", "physicOffset=0")
 
@@ -96,21 +104,32 @@ async def look_after_consumers(report: Report, rounds: Rounds, consumers: Consum
     group = "group-concurrent"
     await rounds.wait_all(consumers)
     caught_up = (r"^orders +pair +\d+ +\d+ +\d+", r"^Diff Total: 0$")
-    await report.run("consumerProgress", f"-g {group}", *caught_up, tries=20)  # it commits after ten seconds
+    await report.run("consumerProgress", f"-g {group}", *caught_up, within_s=SOON_S)  # it commits after ten seconds
     await report.run("consumerProgress", "", rf"^{group} +1 +V\w+ +PUSH +CLUSTERING")
     await report.run("consumerConnection", f"-g {group}", r"ConsumeType: CONSUME_PASSIVELY")
     await report.run("statsAll", "-t orders", rf"^orders +{group} ")
     await report.run("brokerConsumeStats", f"-b {broker}", rf"^orders +{group} +pair ")
-    before = len(consumers.got("concurrent"))
+    before = times_got(consumers)
     await report.run("resetOffsetByTime", f"-g {group} -t orders -s 1000 -f true", r"^pair +0 +0")
-    with trio.fail_after(60):
-        while len(consumers.got("concurrent")) < 2 * before:  # noqa: ASYNC110 - another process
-            await trio.sleep(0.1)
+    with trio.fail_after(240):
+        while any(times_got(consumers)[body] <= times for body, times in before.items()):  # noqa: ASYNC110
+            await trio.sleep(0.2)
     await consumers.running.kill()
-    await trio.sleep(1)
+    await wait_clients(rounds.broker, "concurrent")
     await report.run("resetOffsetByTime", f"-g {group} -t orders -s 1000 -f true", r"^pair +0 +\d+ +\d+ +\d+ +0 *$")
     await report.run("consumerProgress", f"-g {group}", r"^orders +pair +0 +[1-9]\d* +0 +[1-9]")
     await report.run("cloneGroupOffset", f"-s {group} -d other -t orders", "success")
+
+
+def times_got(consumers: Consumers) -> Counter[str]:
+    """How often each message was consumed."""
+    return Counter(body for _, _, body in consumers.got("concurrent"))
+
+
+async def wait_in_sync(master: Broker) -> None:
+    """As an operator does: the log stays empty."""
+    code, _, err = await rmqha("status", "-b", master.address, "--wait", "in-sync", "--timeout", "120")
+    assert code == 0, err
 
 
 async def delete_topics(report: Report) -> None:
@@ -118,7 +137,7 @@ async def delete_topics(report: Report) -> None:
     await report.run("topicRoute", "-t T", "CODE: 17 ", may_fail=True)
     await report.run("updateTopic", "-c cluster -t T -r 4 -w 4", "success")
     await report.run("sendMessage", "-t T -p again -b pair -i 1", "SEND_OK")
-    await report.run("topicStatus", "-t T", r"^pair +1 +1 +2 ", r"^pair +0 +0 +0")
+    await report.run("topicStatus", "-t T", r"^pair +1 +1 +2 ", r"^pair +0 +0 +0", within_s=SOON_S)
     out = await report.run("printMsg", "-t T -d true", "BODY: again")
     assert "BODY: hello" not in out
 
@@ -133,6 +152,7 @@ async def test_mqadmin_manages_a_pair(tmp_path: Path, version: str, record: Reco
         await master.start()
         slave.conf |= {"namesrvAddr": master.address}
         await slave.start()
+        await wait_in_sync(master)
         report = Report(tmp_path, version, master.address, record)
         await manage_topics(report, master.address)
         await send_and_query(report)
@@ -153,6 +173,7 @@ async def test_mqadmin_5_tells_how_replication_goes(tmp_path: Path, record: Reco
     with reaping(master, slave):
         await master.start()
         await slave.start()
+        await wait_in_sync(master)
         report = Report(tmp_path, "5.3.3", master.address, record)
         await report.run("clusterList", "", rf"^cluster +pair +0 +{master.address} ")
         await report.run("haStatus", f"-b {master.address}", r"^127\.0\.0\.1:\d+ .* OK ")

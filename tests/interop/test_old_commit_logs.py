@@ -97,7 +97,6 @@ async def test_the_other_broker_goes_on_behind_both_parts(
         await send(second, count=200)
         after = await serves(second, least=total(before) + 200)
         assert [records[: len(former)] for records, former in zip(after, before, strict=True)] == before
-        await second.stop()
     give_back(group)
     old = sorted((second.store / "commitlog").iterdir())
     assert len(old) > 1

@@ -21,7 +21,7 @@ from tests.interop.other_clients import KINDS, Kind
 from tests.interop.programs import Telling, programs
 from tests.interop.test_tables import ask
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 CONF = {"brokerRole": "ASYNC_MASTER", "messageDelayLevel": "1s 1s 1s 1s"}
 AT_ONCE = 3
@@ -132,7 +132,7 @@ class Exchange:
         async with limiter:
             sender = kind.start(kind.sender, self.directory, self.name_servers, "send", *words)
             with programs(sender):
-                await sender.running.wait_output("(?m)^sent$")
+                await sender.running.wait_output("(?m)^sent$", timeout_s=300)
                 await sender.running.wait_exit()
 
     async def _consume(self, kind: Kind, program: str, limiter: trio.CapacityLimiter) -> None:
@@ -152,7 +152,7 @@ class Exchange:
 
     async def _wait_got(self, running: Telling, count: int) -> dict[str, Got]:
         """Until so many messages have come, or a while has gone by; by consumer."""
-        with trio.move_on_after(120):
+        with trio.move_on_after(300):
             while len(running.told("got")) < count:  # noqa: ASYNC110 - another process
                 await trio.sleep(1)
         await trio.sleep(1)  # for what comes once too often

@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.message import decode_message
-from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import pull_request, send_request
 from tests.e2e.processes import RmqhaBroker, reaping
 from tests.interop.feature_table import BROKER
 from tests.interop.peers import JavaBroker
-from tests.interop.test_tables import COMMON, ask
+from tests.interop.test_tables import COMMON, ask, wait_end
 
 pytestmark = pytest.mark.tries(BROKER, "go on in a queue that begins where it ended elsewhere")
 
@@ -35,11 +34,7 @@ async def test_rocketmq_goes_on_in_a_queue_that_begins_where_it_ended_elsewhere(
         with trio.fail_after(120):
             while (await ask(java, send_request(b"java", topic=SILENT))).code != ResponseCode.SUCCESS:  # noqa: ASYNC110
                 await trio.sleep(0.2)
-        fields = {"topic": SILENT, "queueId": "0"}
-        end = int(
-            (await ask(java, RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields=fields))).ext_fields["offset"]
-        )
+        await wait_end(java, SILENT, 300_125)
         answer = await ask(java, pull_request(300_123, topic=SILENT))
         first = decode_message(answer.body)
         assert (first.body, first.queue_offset) == (b"ours", 300_123)
-        assert end == 300_125
