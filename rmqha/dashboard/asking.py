@@ -1,4 +1,4 @@
-"""ThreadAsker: questions to brokers in threads, each bounded in time, and so many at once.
+"""ThreadAsker: questions to brokers in threads, each bounded in time, and so many at once to each broker.
 
 A broker that lets an answer drip, or a resolver that does not come back, may keep a thread for longer than anybody
 waits for it: it keeps one of its own broker's few places, until it ends, and nobody else's.
@@ -19,7 +19,6 @@ from rmqha.threads import needing_a_thread
 T = TypeVar("T")
 
 _PLACES_PER_BROKER: Final = 3
-_PLACES: Final = 24
 _QUESTIONS_MAX: Final = 3
 """So many answers, one after the other, one of these functions waits for."""
 
@@ -31,7 +30,6 @@ class ThreadAsker:
         """``timeout_s`` is for each answer."""
         self._timeout_s: Final = timeout_s
         self._places: Final[dict[str, trio.CapacityLimiter]] = {}
-        self._all: Final = trio.Semaphore(_PLACES)
 
     async def brokers_at(self, address: str) -> tuple[NamedBroker, ...]:
         """See :func:`~rmqha.dashboard.questions.brokers_at`."""
@@ -77,7 +75,9 @@ class ThreadAsker:
         question = partial(ask, *arguments, timeout_s=self._timeout_s)
         try:
             with trio.fail_after(within_s), needing_a_thread():
-                async with self._all:
-                    return await trio.to_thread.run_sync(question, abandon_on_cancel=True, limiter=limiter)
+                return await trio.to_thread.run_sync(question, abandon_on_cancel=True, limiter=limiter)
         except trio.TooSlowError:
             raise TimeoutError(f"the broker at {address} has not answered in {within_s:g} s") from None
+        finally:
+            if not limiter.statistics().borrowed_tokens and not limiter.statistics().tasks_waiting:
+                self._places.pop(address, None)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from rmqha.codec.host import host_of
-from rmqha.dashboard.collector import Collector, WatchedBroker
+from rmqha.dashboard.collector import FOLLOWING, Collector, WatchedBroker
 
 Row = dict[str, Any]
 
@@ -19,7 +19,6 @@ UNKNOWN: Final = "unknown"
 _WORSE: Final = (FAILED, DEGRADED, UNKNOWN, OK)
 _GOOD_STATES: Final = ("in-sync", "transfer")
 _BAD_STATES: Final = ("ahead", "below-min", "diverged", "failed", "misconfigured", "gone")
-_FOLLOWING: Final = ("SLAVE", "FOLLOWER", "CANDIDATE")
 _LACKS_MAX: Final = 1000
 """As ``rmqha status`` has it (rmqha/cli/dledger_verdict.py)."""
 
@@ -27,7 +26,7 @@ _LACKS_MAX: Final = 1000
 def cluster_view(collector: Collector) -> Row:
     """All that the first page shows but the charts."""
     brokers = [broker_row(one, now_ms=collector.now_ms()) for one in collector.watched.values()]
-    brokers.sort(key=lambda row: (row["name"], row["role"] in _FOLLOWING, row.get("id") or 0, row["address"]))
+    brokers.sort(key=lambda row: (row["name"], row["role"] in FOLLOWING, row.get("id") or 0, row["address"]))
     troubles = [{"address": address, "why": why} for address, why in collector.troubles.items()]
     level = worst([*(row["level"] for row in brokers), *([DEGRADED] if troubles else [])])
     return {
@@ -104,7 +103,7 @@ def _node(row: Row) -> Row:
         "label": label,
         "role": row["role"],
         "level": row["level"],
-        "first": row["role"] not in _FOLLOWING,
+        "first": row["role"] not in FOLLOWING,
         "watched": True,
         "state": "no answer" if row["trouble"] else "recovering" if row.get("recovering") else "",
         "end": (row.get("log") or {}).get("max"),

@@ -1,8 +1,8 @@
 """Collector: asks brokers again and again, and keeps the last hour of what they say.
 
 Each broker has a task of its own, so one that is silent or slow delays no other, and no page: pages are made of what is
-kept. Invariant: at most :data:`BROKERS_MAX` brokers, and of each a :class:`~rmqha.dashboard.history.History`, one view
-and one list of groups.
+kept. Invariant: at most :data:`BROKERS_MAX` brokers beside those that were named, and of each a
+:class:`~rmqha.dashboard.history.History`, one view and one list of groups.
 """
 
 import time
@@ -22,6 +22,8 @@ BROKERS_MAX: Final = 64
 LOOKS_AROUND_AFTER_S: Final = 30.0
 """Name servers are asked so often for brokers that have come."""
 GROUPS_AFTER_S: Final = 30.0
+FOLLOWING: Final = ("SLAVE", "FOLLOWER", "CANDIDATE")
+"""Roles of brokers whose tables are another's."""
 _GROUPS_SHARE: Final = 20
 """A broker spends at most a twentieth of its time on the question for its groups, at whose queues it looks for that."""
 FORGOTTEN_AFTER_S: Final = SPAN_S
@@ -80,7 +82,7 @@ class WatchedBroker:
     @property
     def is_slave(self) -> bool:
         """Whether its tables are another's."""
-        return self.view["role"] == "SLAVE" if self.view and self.view["role"] else self.broker.is_slave
+        return self.view["role"] in FOLLOWING if self.view and self.view["role"] else self.broker.is_slave
 
 
 class Collector:
@@ -148,7 +150,7 @@ class Collector:
         known = self.watched.get(broker.address)
         if known is not None:
             known.broker, known.seen_at_s = broker, trio.current_time()
-        elif len(self.watched) < BROKERS_MAX:
+        elif broker.address in self._addresses or len(self.watched) < BROKERS_MAX:
             watched = WatchedBroker(broker, History(interval_s=self.interval_s), seen_at_s=trio.current_time())
             self.watched[broker.address] = watched
             nursery.start_soon(self._keep_asking, watched)
@@ -160,11 +162,13 @@ class Collector:
                 self.watched.pop(address).scope.cancel()
 
     def readers(self) -> list[WatchedBroker]:
-        """Who is asked for tables and messages: of each name one, a master that answers before a slave that does."""
-        best: dict[str, WatchedBroker] = {}
+        """Who is asked for tables and messages: masters that answer; of a name without any a slave, or the silent."""
+        best: dict[str, list[WatchedBroker]] = {}
         for watched in sorted(self.watched.values(), key=lambda one: (bool(one.trouble), one.is_slave)):
-            best.setdefault(watched.name, watched)
-        return list(best.values())
+            known = best.setdefault(watched.name, [])
+            if not known or not (watched.trouble or watched.is_slave):
+                known.append(watched)
+        return [watched for known in best.values() for watched in known]
 
     async def _keep_asking(self, watched: WatchedBroker) -> None:
         with watched.scope:

@@ -29,7 +29,7 @@ NO_ANSWER: Final = (*named_brokers.NO_ANSWER, ArithmeticError, CliError, OSError
 """What comes of a broker that does not answer, or not as one."""
 ANSWER_SIZE_MAX: Final = 8 << 20
 GROUPS_MAX: Final = 1_000
-TOPICS_MAX: Final = 10_000
+TOPICS_MAX: Final = 5_000
 QUEUES_MAX: Final = 1_000
 MEMBERS_MAX: Final = 200
 MESSAGES_MAX: Final = 16

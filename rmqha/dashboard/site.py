@@ -35,8 +35,11 @@ HEADERS: Final = (
     ("cross-origin-resource-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
 )
+MESSAGES_MAX: Final = 32
 KEPT_FOR_S: Final = 5.0
 """For so long the tables of topics are told again without asking."""
+ROWS_MAX: Final = 20_000
+"""Of one answer here: to write it down holds up the event loop."""
 QUESTIONS_MAX: Final = 4
 """So many answers that brokers are asked for are made at once."""
 _JSON: Final = "application/json"
@@ -167,14 +170,14 @@ class Site:
         rows = [row | {"broker": one.name} for one in readers for row in one.groups or ()]
         troubles = [_trouble(one, one.groups_trouble) for one in readers if one.groups_trouble]
         waited_for = [one.name for one in readers if one.groups is None and not one.groups_trouble]
-        return {"groups": rows, "troubles": troubles, "notAskedYet": waited_for}
+        return {"groups": rows[:ROWS_MAX], "troubles": troubles, "notAskedYet": waited_for}
 
     async def _all_topics(self, _arguments: Arguments) -> Row:
         now = trio.current_time()
         if self._topics is None or now - self._topics[0] > KEPT_FOR_S:
             answers, troubles = await self._each(self._asker.read_topics)
             rows = [row | {"broker": watched.name} for watched, found in answers for row in found]
-            self._topics = now, {"topics": rows, "troubles": troubles}
+            self._topics = now, {"topics": rows[:ROWS_MAX], "left": max(len(rows) - ROWS_MAX, 0), "troubles": troubles}
         return self._topics[1]
 
     async def _topic(self, arguments: Arguments) -> Row:
@@ -190,7 +193,11 @@ class Site:
         answers, troubles = await self._each(lambda broker: self._asker.read_messages(broker, wanted))
         found = {one["offsetMsgId"]: one for _, answer in answers for one in answer["messages"]}
         reasons = [{"broker": watched.name, "why": answer["reason"]} for watched, answer in answers if answer["reason"]]
-        return {"messages": list(found.values()), "reasons": [] if found else reasons, "troubles": troubles}
+        return {
+            "messages": list(found.values())[:MESSAGES_MAX],
+            "reasons": [] if found else reasons,
+            "troubles": troubles,
+        }
 
     async def _config(self, arguments: Arguments) -> Row:
         address = _needed(arguments, "broker")

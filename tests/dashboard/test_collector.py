@@ -135,6 +135,9 @@ async def test_a_name_server_that_makes_up_brokers_has_so_many_watched(autojump_
     asker.registered[NAMES] = tuple(NamedBroker(f"10.1.0.1:{port}", "x") for port in range(1, 1000))
     async with collecting(asker, NAMES) as collector:
         assert len(collector.watched) == BROKERS_MAX
+    async with collecting(asker, NAMES, A) as collector:
+        assert A in collector.watched
+        assert len(collector.watched) <= BROKERS_MAX + 1
 
 
 async def test_groups_are_asked_for_at_one_of_a_name_and_seldom(autojump_clock: MockClock) -> None:
@@ -164,6 +167,16 @@ async def test_of_each_name_one_is_read_a_master_that_answers_first(autojump_clo
     asker = FakeAsker({A: table(slave("transfer")), B: table(master()), C: table(master(broker_name="c"))})
     async with collecting(asker, A, B, C) as collector:
         assert {one.broker.address for one in collector.readers()} == {B, C}
+        asker.tables[C] = table(master())
+        await trio.sleep(INTERVAL_S)
+        assert {one.broker.address for one in collector.readers()} == {B, C}  # two masters of a name: both are told of
+        asker.tables.pop(B)
+        asker.tables.pop(C)
+        await trio.sleep(INTERVAL_S)
+        assert {one.broker.address for one in collector.readers()} == {A}
+        asker.tables.clear()
+        await trio.sleep(INTERVAL_S)
+        assert len(collector.readers()) == 1
 
 
 async def test_the_last_hour_is_kept_and_no_more(autojump_clock: MockClock) -> None:

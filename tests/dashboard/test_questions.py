@@ -187,10 +187,13 @@ async def test_a_thread_that_does_not_come_back_is_not_waited_for(monkeypatch: p
         return []
 
     monkeypatch.setattr(questions, "read_topics", hang)
+    monkeypatch.setattr(questions, "brokers_at", lambda _address, *, timeout_s: ())
     asker = ThreadAsker(timeout_s=-0.3)  # of each of three answers, and a second more
     try:
         with pytest.raises(TimeoutError, match="has not answered in"):
             await asker.read_topics(BROKER)
         assert came.is_set()
+        assert await asker.brokers_at(B) == ()
+        assert list(asker._places) == [A]
     finally:
         go_on.set()

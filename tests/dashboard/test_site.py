@@ -12,7 +12,7 @@ from trio.testing import MockClock
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
 
 from rmqha.dashboard.questions import Wanted
-from rmqha.dashboard.site import KEPT_FOR_S, QUESTIONS_MAX, Site
+from rmqha.dashboard.site import KEPT_FOR_S, MESSAGES_MAX, QUESTIONS_MAX, ROWS_MAX, Site
 from rmqha.metrics.http_server import Answer, Asked
 from tests.dashboard.fakes import HOSTILE, A, B, FakeAsker, pair
 from tests.dashboard.test_collector import collecting
@@ -124,6 +124,14 @@ async def test_topics_are_kept_for_a_moment(autojump_clock: MockClock) -> None:
         await trio.sleep(KEPT_FOR_S + 0.1)
         await visitor.json("/api/topics")
         assert [what for what, *_ in visitor.asker.asked].count("topics") == 2
+
+
+async def test_no_answer_is_a_book(autojump_clock: MockClock) -> None:
+    async with visiting() as visitor:
+        visitor.asker.topics[A] = [{"topic": f"t{n}", "system": False} for n in range(ROWS_MAX + 1)]
+        visitor.asker.details["messages"] = {"messages": [{"offsetMsgId": str(n)} for n in range(99)], "reason": ""}
+        assert len((await visitor.json("/api/topics"))["topics"]) == ROWS_MAX
+        assert len((await visitor.json("/api/message?offset=1"))["messages"]) == MESSAGES_MAX
 
 
 async def test_details_of_each_broker_and_a_row_for_one_that_does_not_answer(autojump_clock: MockClock) -> None:

@@ -38,7 +38,7 @@ export async function topics() {
     byName.set(row.topic, { ...known, brokers: [...known.brokers, row.broker], writeQueues: known.writeQueues + row.writeQueues, readQueues: known.readQueues + row.readQueues });
   }
   const system = checkbox("also system, retry and dead-letter topics");
-  return card("Topics", troubleRows(told.troubles), filtered([...byName.values()], [
+  return card("Topics", troubleRows(told.troubles), told.left ? note(`${count(told.left)} more are not shown.`) : null, filtered([...byName.values()], [
     ["Topic", (row) => link("topics", row.topic)],
     ["Brokers", (row) => row.brokers.join(", ")],
     ["Write queues", (row) => count(row.writeQueues), "number"],
