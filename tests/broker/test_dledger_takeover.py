@@ -407,6 +407,7 @@ async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
         leader, late = await group.wait_master(), (await followers_of(group))[0]
         await group.send(b"0")
         await group.wait_same()
+        await trio.sleep(1)  # the others have the tables of so far
         await late.stop()
         leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
         leader.running.offsets.commit_offset("g", "made", 3, offset=5)
@@ -414,8 +415,14 @@ async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
         assert queues_of(other, "made") == 0, "it asks every ten seconds"
         term = ledger_of(leader).member_state.curr_term
         monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term, late.name))
+        vote_at = DLedgerLeaderElector._vote_at
+
+        def vote_after_late(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
+            vote_at(elector, now, extra_s if elector._state.self_id == late.name else 60)
+
+        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_late)
         await late.start()
-        await group.wait(lambda: late.is_master, limit_s=2)
+        await group.wait(lambda: late.is_master, limit_s=5)
         assert queues_of(late, "made") == 7
         assert late.running.offsets.query_offset("g", "made", 3) == 5
         await group.wait(lambda: queues_of(other, "made") == 7)
