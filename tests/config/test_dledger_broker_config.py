@@ -82,6 +82,15 @@ def test_a_members_port_takes_as_many_connections_as_the_process_has_descriptors
     assert member_options(load_config(None, GROUP | {"maxHaConnections": "7"})).limits.max_connections == 7
 
 
+@pytest.mark.parametrize(("changes", "acks_flushed"), [({}, True), ({"dledgerAck": "written"}, False)])
+def test_what_counts_as_stored_is_one_thing_to_the_store_and_to_who_answers(
+    changes: dict[str, str], *, acks_flushed: bool
+) -> None:
+    """One that answers before its disk has it loses, at a power cut, what was acknowledged."""
+    member = member_options(load_config(None, GROUP | changes))
+    assert (member.store.acks_flushed, member.pusher.acks_flushed) == (acks_flushed, acks_flushed)
+
+
 @pytest.mark.parametrize("key", ["mappedFileSizeForEntryData", "mappedFileSizeCommitLog"])
 def test_either_name_sets_the_size_of_the_data_files(key: str) -> None:
     config = load_config(None, GROUP | {key: "65536"})

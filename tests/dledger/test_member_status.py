@@ -6,8 +6,11 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.role_log import RoleLog
 from rmqha.errors import StoreWriteError
+from tests.dledger.members import LEADER, follow, opened
 from tests.dledger.servers import ServerGroup
+from tests.sim.sim_disk import SimDisk
 
 
 async def test_who_cannot_store_what_its_leader_sends_says_so(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
@@ -36,3 +39,18 @@ async def test_who_cannot_lead_any_more_says_so_at_once(nursery: trio.Nursery, a
     assert answer.code == DLedgerResponseCode.TAKE_LEADERSHIP_FAILED
     assert trio.current_time() < began_at + 1
     assert group.leaders == [leader]
+
+
+async def test_for_how_long_nobody_has_led_does_not_begin_anew_with_each_term(autojump_clock: MockClock) -> None:
+    """Elections that lead to nothing follow one another, each in a term of its own."""
+    store, log = opened(SimDisk(latency_s=(0, 0)).mount()), RoleLog()
+    log.tell(store)
+    began_at = trio.current_time()
+    for term in (2, 3, 4):
+        await trio.sleep(5)
+        store.member_state.curr_term = term
+        log.tell(store)
+    assert log.leader_since == began_at
+    follow(store, 4)
+    log.tell(store)
+    assert (store.member_state.leader_id, log.leader_since) == (LEADER, began_at + 15)

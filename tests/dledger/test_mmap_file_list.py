@@ -248,6 +248,27 @@ class TestExpired:
         files.rebuild_with_pos(20 * 256)
         assert offsets_of(files) == [20 * 256]
 
+    async def test_one_that_went_with_all_others_is_no_error(self, sim: SimDisk, nursery: trio.Nursery) -> None:
+        """It would end the member."""
+        told, may_end = list[int](), trio.Event()
+
+        class Slow(SimMount):
+            async def unlink_in_thread(self, path: str) -> None:
+                self.unlink(path)
+                await may_end.wait()
+
+        files = filled(Slow(sim, sim.epoch), 200, 200)
+
+        async def clean() -> None:
+            told.append(await files.delete_expired_file_by_time(lambda _path: True, kept_from=10_000))
+
+        nursery.start_soon(clean)
+        await trio.testing.wait_all_tasks_blocked()
+        files.rebuild_with_pos(20 * 256)
+        may_end.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (told, offsets_of(files)) == ([1], [20 * 256])
+
 
 class TestMultiPath:
     """Seed checklist: MULTI_PATH_SPLITTER, single and multi-path lists, fullStorePaths (spec: dledger §1.6)."""
