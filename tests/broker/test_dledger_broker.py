@@ -122,6 +122,7 @@ async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: Mock
         await group.wait_same()
         followers = [node for node in group.nodes.values() if node is not master]
         await group.wait(lambda: all(node.running.role.master for node in followers))
+        await group.wait(lambda: all(TOPIC not in node.running.topics.learned for node in followers))  # nor told of
         for node in followers:
             answer = await asked(node, send_request(b"to a follower"))
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -257,7 +257,7 @@ async def test_a_slave_is_in_sync_once_it_has_its_masters_tables(
         await ask(client, send_request(b"x"))
         listener = pair.net.listeners.pop(("10.0.0.1", 10911))
         async with pair.slave.broker() as slave, pair.slave.client() as slave_client:
-            await trio.sleep(1)
+            await trio.sleep(0.5)  # where queues end is asked for a second after the start
             assert slave.store.max_offset == master.store.max_offset
             verdict = judge(await status(slave_client))
             assert (verdict.level, verdict.in_sync) == ("degraded", False), verdict
