@@ -5,7 +5,7 @@ Source: spec: ha §9 (request 28), §12 (metadata every 10 s). RocketMQ's slaves
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -59,10 +59,12 @@ class TablesOrigin:
     Attributes:
         term: in which the master led whose they are; -1: they are what this process found on its disk, -2: none was.
         was_master: whether this broker was that master: others have them some seconds later.
+        leader_id: which member that master was; empty if none, or it is not told.
     """
 
     term: int = -2
     was_master: bool = False
+    leader_id: str = field(default="", compare=False)
 
 
 class MasterLink:
@@ -344,7 +346,9 @@ def _offset(text: str) -> int:
 def _tables_origin(value: Any) -> TablesOrigin:
     """As the status has it; of a broker that does not say so, the least that it may be."""
     term = value.get("term") if isinstance(value, dict) else None
-    return TablesOrigin(term, was_master=value.get("was_master") is True) if type(term) is int else TablesOrigin()
+    if type(term) is not int:
+        return TablesOrigin()
+    return TablesOrigin(term, was_master=value.get("was_master") is True, leader_id=str(value.get("leader_id") or ""))
 
 
 def _check_serving(address: str, status: dict[str, Any]) -> None:

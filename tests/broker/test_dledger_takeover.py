@@ -428,6 +428,33 @@ async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
         await group.wait(lambda: queues_of(other, "made") == 7)
 
 
+async def test_a_master_that_was_killed_and_leads_at_once_keeps_what_the_others_had_of_it_before(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topics are on its disk before anybody hears of them; the others ask for its tables every ten seconds."""
+    async with group_of() as group:
+        leader = await group.wait_master()
+        await group.send(b"0")
+        await group.wait_same()
+        await trio.sleep(1)  # the others have the tables of so far
+        other, away = await followers_of(group)
+        away.kill()
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        await group.wait(lambda: not leader.running.topics.unsaved)
+        assert queues_of(other, "made") == 0, "it asks every ten seconds"
+        vote_at = DLedgerLeaderElector._vote_at
+
+        def vote_after_leader(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
+            vote_at(elector, now, extra_s if elector._state.self_id == leader.name else 60)
+
+        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_leader)
+        leader.kill()
+        await leader.start()
+        await group.wait(lambda: leader.is_master, limit_s=5)
+        assert queues_of(leader, "made") == 7
+        await group.wait(lambda: queues_of(other, "made") == 7)
+
+
 async def test_a_group_that_was_started_anew_goes_on_with_what_its_disks_have(autojump_clock: MockClock) -> None:
     """Nobody has newer tables; and who is away is not waited for."""
     async with group_of() as group:

@@ -184,7 +184,8 @@ class DLedgerTables:
         """Whose tables these are: a leader that has just started takes the newest."""
         has_taken = self._followed is not None and self._link.rounds > self._rounds_before
         found = TablesOrigin(-1 if self._metadata.had_topics else -2)
-        return max(self._origin, found, TablesOrigin(self._followed_term) if has_taken else found)
+        taken = TablesOrigin(self._followed_term, leader_id=self._followed or "") if has_taken else found
+        return max(self._origin, found, taken)
 
     async def learn_as_leader(self) -> None:
         """Learn what a follower does, as a leader that is so new that it has not; for some seconds.
@@ -208,7 +209,8 @@ class DLedgerTables:
 
     def note_is_master(self, term: int) -> None:
         """From now on, in ``term``, nobody's tables are newer than those of this broker."""
-        self._origin, self._followed = TablesOrigin(term, was_master=True), None
+        self_id = self._member.store.self_id
+        self._origin, self._followed = TablesOrigin(term, was_master=True, leader_id=self_id), None
 
     async def _ask_others(self, ask: Callable[[str], Awaitable[bool]], is_done: Callable[[], bool]) -> None:
         """Ask all, and again those who did not answer, until it is done; no longer than some seconds."""
@@ -234,7 +236,8 @@ class DLedgerTables:
     async def _take_newest(self) -> None:
         """Take the newest tables of those that others have had since they started, or were master with.
 
-        What others found on their disks is as old as what is here, where there is anything.
+        What others found on their disks is as old as what is here, where there is anything; and what they had from
+        this member, before it was restarted, is older: a topic or a group is on its disk before anybody hears of it.
         """
         found, own, peers = dict[str, TablesOrigin](), self.origin, self._member.peers
 
@@ -246,9 +249,17 @@ class DLedgerTables:
 
         def is_found() -> bool:
             """A former master has the newest; without one all are asked, as long as that may take."""
-            return len(found) + 1 > len(peers) // 2 and max(found.values(), default=TablesOrigin()).was_master
+            return len(found) + 1 > len(peers) // 2 and (newest().was_master or are_own())
+
+        def newest() -> TablesOrigin:
+            return max(found.values(), default=TablesOrigin())
+
+        def are_own() -> bool:
+            return self._metadata.had_topics and newest().leader_id == self._member.store.self_id
 
         await self._ask_others(look_at, is_found)
+        if are_own():
+            return
         with trio.move_on_after(_OTHERS_S):
             for address in sorted(found, key=lambda one: found[one], reverse=True):
                 if found[address] > own and not self._has_had_tables:
