@@ -73,10 +73,22 @@ async def test_a_slave_that_lags_for_days_keeps_little(monkeypatch: pytest.Monke
 async def test_who_knows_nothing_says_so() -> None:
     offsets = Log().offsets()
     assert await offsets.told() is None
-    offsets.take_over({}, log_end=0)
+    offsets.take_over({1: 5}, log_end=1)
     assert await offsets.told() is None
     offsets.begin(3)
     assert await offsets.told() == {"offsetTable": {1: 0, 2: 0, 3: 0}}
+
+
+async def test_a_slave_of_a_master_that_has_delivered_nothing_tells_that_to_its_own_slaves() -> None:
+    """As RocketMQ's masters do: the end of a chain would ask for ever. One that forgot costs nothing that is known."""
+    offsets = Log().offsets()
+    offsets.take_over({}, log_end=0)
+    assert await offsets.told() == {"offsetTable": {}}
+    offsets.take_over({1: 5}, log_end=1)
+    assert await offsets.told() is None
+    offsets.replace_from_json({"offsetTable": {"1": 4}})
+    offsets.take_over({}, log_end=0)
+    assert await offsets.told() == {"offsetTable": {1: 4}}
 
 
 def test_levels_that_are_gone_from_the_configuration_keep_their_offsets() -> None:

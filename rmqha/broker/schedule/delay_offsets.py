@@ -32,6 +32,8 @@ class DelayOffsets:
         self._settled: Final = settled
         self._table = dict[int, int]()
         self._unsettled: Final = deque[tuple[int, Mapping[int, int]]]()
+        self._is_told_none = False
+        """By a master: nothing has ever been delivered, as RocketMQ's says until it has delivered something."""
         self.dirty = False
         """The table has changed since it was saved, or will by itself."""
 
@@ -63,6 +65,7 @@ class DelayOffsets:
 
     def take_over(self, offsets: Mapping[int, int], *, log_end: int) -> None:
         """A master says so, whose log reaches to ``log_end``; one that says nothing costs nothing that is known."""
+        self._is_told_none = not offsets
         if offsets and not self.is_full:
             self.advance(offsets, log_end=log_end)
 
@@ -98,9 +101,12 @@ class DelayOffsets:
         return {"offsetTable": dict(self._table)}
 
     async def told(self) -> dict[str, Any] | None:
-        """As :meth:`to_json_in_turns`; None if nothing is known: who was told that would drop what it knows."""
+        """As :meth:`to_json_in_turns`; None if nothing is known: who was told that would drop what it knows.
+
+        Of a master that has delivered nothing that is known: a slave's slave would have to ask for ever.
+        """
         table = await self.to_json_in_turns()
-        return table if self._table else None
+        return table if self._table or self._is_told_none else None
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""
