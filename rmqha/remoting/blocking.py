@@ -75,7 +75,10 @@ class BlockingConnection:
         connection.settimeout(max(deadline - time.monotonic(), 0.001))
         connection.sendall(request.encode())
         while True:
-            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:  # though something else comes all the time
+                raise TimeoutError("timed out")
+            connection.settimeout(left_s)
             data = connection.recv(65536)
             if not data:
                 raise ConnectionError(describe_answer(self._first_bytes) or _NO_ANSWER)
