@@ -48,6 +48,8 @@ _FIRST_AFTER_S: Final = 3.0
 """At the latest, as RocketMQ's slaves; so soon again what has never been taken over yet."""
 _INTERVAL_S: Final = 10.0
 _LOOKS_AGAIN_S: Final = 0.1
+_NEWS_AFTER_S: Final = 1.0
+_NEWS_LOOKED_FOR_S: Final = 0.2
 HA_PORT_DISTANCE: Final = 1
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
 
@@ -189,16 +191,22 @@ class MasterLink:
         """Keep the tables like those of the master at ``address``, until cancelled; but not while ``is_apart``.
 
         They are asked for as soon as the log ``is_joined`` to the master's, and without that after some seconds: who
-        has the log alone could not give a master with an empty store its tables back.
+        has the log alone could not give a master with an empty store its tables back. Then every ten seconds, and a
+        second after the last time if the log has told of a topic that no table had, or the master is lost: clients
+        are told of such a topic once the table has come, or cannot come.
         """
         self._unsettled, self.has_taken = None, False
         with trio.move_on_after(_FIRST_AFTER_S):
             while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
                 await trio.sleep(_LOOKS_AGAIN_S)
         while True:
+            known, was_joined = frozenset(self._topics.learned), is_joined()
             if not is_apart():
                 await self.synchronize(address)
-            await trio.sleep(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S)
+            with trio.move_on_after(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S):
+                await trio.sleep(_NEWS_AFTER_S)
+                while self._topics.learned <= known and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
+                    await trio.sleep(_NEWS_LOOKED_FOR_S)
 
     async def synchronize(self, address: str) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.

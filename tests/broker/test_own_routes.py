@@ -158,7 +158,7 @@ async def test_a_slave_tells_of_a_new_topic_with_all_its_queues(net: SimNet, aut
         await has_tables(follower)
         await third_queue_arrives(master, follower)
         assert await queues_at(slave) == 0
-        await trio.sleep(15)
+        await trio.sleep(2)
         assert await queues_at(slave) == 4
 
 
@@ -178,7 +178,7 @@ async def test_a_slave_whose_master_is_gone_tells_what_its_log_does(net: SimNet,
             await has_tables(follower)
             await third_queue_arrives(master, follower)
         assert await queues_at(slave) == 0
-        await trio.sleep(30)
+        await trio.sleep(2)
         assert await queues_at(slave) == 3
 
 
