@@ -128,8 +128,9 @@ class _SplitDecoder:
         """Where the split's first record begins, or damage that nobody else reports; None: nowhere."""
         if self._split.is_first:
             return self._split.begin
-        if kept is not None and kept.start is not None and self._goes_on_at(file, kept.start):
-            return kept.start
+        start = None if kept is None else kept.start
+        if start is not None and start < self._split.end and judge(file, start, check_crc=False).is_record:
+            return start
         return open_at(file, self._split.begin, end=self._split.end)
 
     def _read_kept(self, file: SegmentReader, position: int, kept: Kept) -> Generator[pa.RecordBatch, None, int]:

@@ -16,8 +16,10 @@ from rmqha.spark.commit_log import open_log
 from rmqha.spark.decoder import decode
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.queue_pruning import QueuePruning
+from rmqha.spark.replay import ReplayOptions, replay
 from rmqha.spark.segments import open_filesystem
 from tests import stores
+from tests.spark.in_process import in_process
 from tests.spark.logs import LedgerWriter, LogWriter
 from tests.spark.queues import UNITS_IN_FILE, Store, large_store, write_units
 from tests.spark.readers import offsets
@@ -241,3 +243,20 @@ def test_what_begins_within_a_record_is_not_passed_over(tmp_path: Path) -> None:
     shutil.rmtree(root / "consumequeue" / "rare")
     write_units(root, "orders", 1, [(first + 10, last - first - 10)])
     assert pruned(root, "rare") == [first, second]
+
+
+def test_parts_that_begin_behind_the_last_record_of_a_file_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large messages: such a part holds the rest of one, and the blank that ends the file."""
+    for limit in ("MIN", "MAX"):
+        monkeypatch.setattr(f"rmqha.spark.replay.job._TASK_BYTES_{limit}", 3_000_000)
+    store = Store(LogWriter(tmp_path / "store", file_size=4 << 20))
+    for _ in range(3):
+        for topic, size in (("rare", 800_000), ("orders", 1_400_000), ("orders", 1_400_000)):
+            store.put(topic, 0, bytes(size))
+    store.dispatch()
+    options = ReplayOptions(str(store.log.root), str(tmp_path / "out"), read=ReadOptions(topics=("rare",)))
+    report = replay(options, start=in_process)
+    assert (report.messages, report.end) == (3, store.log.end)
+    assert report.bytes_read < report.bytes_asked_for
