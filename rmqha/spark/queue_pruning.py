@@ -36,14 +36,16 @@ SPLIT_BYTES_MIN: Final = 1 << 20
 """Of less, looking into queues saves nothing."""
 SKIPPED_BYTES_MIN: Final = 32 << 10
 """Shorter stretches are read with what is around them: one long read is cheaper than two."""
-QUEUE_COST_BYTES: Final = 16 << 10
-"""What looking into one queue costs, as bytes that could be read meanwhile."""
+QUEUE_COST_BYTES: Final = 256 << 10
+"""What looking into one queue costs, as bytes that could be read meanwhile: some 40 short reads of a local file."""
 _WORTH: Final = 4
 """At least one part in so many of a split must be spared."""
 _UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _NONE: Final = np.empty(0, _UNIT)
 _UNUSED: Final = 1 << 62
 _INNER: Final = ("commitlog", "data")
+_LIGHT_QUEUE: Final = "%LMQ%"
+"""RocketMQ's queues of this name hold messages of other topics, whose own queues have them as well."""
 
 
 class Kept(NamedTuple):
@@ -86,9 +88,13 @@ class QueuePruning:
 
     @property
     def is_possible(self) -> bool:
-        """Whether anything is left out by its topic."""
+        """Whether anything is left out by its topic, and a look into a queue is cheap.
+
+        Of an object store each short read is a request: for some queues they would take longer than the whole log.
+        """
         options = self._options
-        return options.use_consume_queues and (options.topics is not None or options.topic_pattern is not None)
+        is_chosen = options.topics is not None or options.topic_pattern is not None
+        return options.use_consume_queues and is_chosen and isinstance(self._filesystem, fs.LocalFileSystem)
 
     def take_bytes_read(self) -> int:
         """How many bytes of queues were read since the last call."""
@@ -223,8 +229,9 @@ def _list_queues(filesystem: fs.FileSystem, directory: str) -> dict[str, list[li
     for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True, allow_not_found=True)):
         name = info.base_name
         if info.is_file and info.size >= UNIT_SIZE and len(name) == 20 and name.isdecimal():
-            *_, topic, queue, _ = info.path.split("/")
-            files[topic][queue].append(_QueueFile(info.path, int(name), info.size))
+            topic, *below = info.path.removeprefix(f"{directory}/").split("/")
+            if len(below) == 2 and not topic.startswith(_LIGHT_QUEUE):
+                files[topic][below[0]].append(_QueueFile(info.path, int(name), info.size))
     return {topic: [sorted(one, key=lambda file: file.base) for one in of.values()] for topic, of in files.items()}
 
 

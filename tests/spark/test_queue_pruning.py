@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 
+from pyarrow import fs
+
 from rmqha.codec.deleted_topic import DeletedTopic
 from rmqha.spark import ReadReport, queue_pruning
 from rmqha.spark.commit_log import open_log
@@ -245,6 +247,29 @@ def test_what_begins_within_a_record_is_not_passed_over(tmp_path: Path) -> None:
     assert pruned(root, "rare") == [first, second]
 
 
+@pytest.mark.usefixtures("_always")
+def test_a_light_queue_does_not_say_whose_topic_a_message_is_of(tmp_path: Path) -> None:
+    """One that was read after its message was dispatched, while the topic's own queue had been read before."""
+    store = make_store(random.Random(7), tmp_path / "store", is_ledger=False)
+    root, light = store.log.root, store.units["rare", 0]
+    expected = scanned(root, "rare")
+    write_units(root, "%LMQ%one", 0, light)
+    shutil.rmtree(root / "consumequeue" / "rare" / "0")
+    assert light
+    assert pruned(root, "rare") == expected
+
+
+@pytest.mark.usefixtures("_always")
+def test_files_that_were_put_aside_below_the_queues_are_none(tmp_path: Path) -> None:
+    store = make_store(random.Random(8), tmp_path / "store", is_ledger=False)
+    root = store.log.root
+    expected, of_rare = scanned(root, "rare"), root / "consumequeue" / "rare"
+    (of_rare / "old").mkdir()
+    for queue in range(3):
+        (of_rare / str(queue)).rename(of_rare / "old" / str(queue))
+    assert pruned(root, "rare") == expected
+
+
 def test_parts_that_begin_behind_the_last_record_of_a_file_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,3 +285,11 @@ def test_parts_that_begin_behind_the_last_record_of_a_file_meet(
     report = replay(options, start=in_process)
     assert (report.messages, report.end) == (3, store.log.end)
     assert report.bytes_read < report.bytes_asked_for
+
+
+def test_an_object_store_is_read_as_a_whole(tmp_path: Path) -> None:
+    """Another file system than this machine's stands for it."""
+    store = large_store(tmp_path / "store", count=3000)
+    options, (filesystem, path) = ReadOptions(topics=("rare",)), open_filesystem(str(store.log.root))
+    assert QueuePruning(filesystem, path, options).topics >= {"rare", "common-1"}
+    assert QueuePruning(fs.SubTreeFileSystem("/", filesystem), path, options).topics == set()
