@@ -103,7 +103,8 @@ def test_groups_with_the_most_lag_first_and_so_many(fake_brokers: FakeBrokers) -
 
 
 def test_a_configuration_with_origins_and_without_secrets(fake_brokers: FakeBrokers) -> None:
-    body = b"listenPort=10911\nhaAck=durable\nsomeSecretKey=hunter2\n"
+    user = b'initAuthenticationUser={"username":"rocketmq","password":"hunter2"}\n'
+    body = b"listenPort=10911\nhaAck=durable\nsomeSecretKey=hunter2\n" + user
     origins = dumps({"listenPort": "broker.conf:3"})
     fake_brokers.answers[A] = {RequestCode.GET_BROKER_CONFIG: answer(body=body, origins=origins)}
     keys = read_config(BROKER, timeout_s=1)["keys"]
@@ -111,6 +112,7 @@ def test_a_configuration_with_origins_and_without_secrets(fake_brokers: FakeBrok
         ("listenPort", "10911", "broker.conf:3"),
         ("haAck", "durable", "default"),
         ("someSecretKey", "(not shown)", "default"),
+        ("initAuthenticationUser", "(not shown)", "default"),
     ]
     fake_brokers.answers[A] = {RequestCode.GET_BROKER_CONFIG: answer(body=body)}
     assert read_config(BROKER, timeout_s=1)["keys"][0]["origin"] is None
