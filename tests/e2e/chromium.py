@@ -108,9 +108,13 @@ class Page:
         """Go there, and wait until something is shown."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
         await self.call("Emulation.setEmulatedMedia", features=[feature])
-        await self.call("Page.navigate", url="about:blank")
+        await self.leave()
         await self.call("Page.navigate", url=url)
         await self.wait("document.body && document.body.dataset.shown !== undefined")
+
+    async def leave(self) -> None:
+        """Go where nothing is asked for: a page whose server has ended would complain at its next look, whenever."""
+        await self.call("Page.navigate", url="about:blank")
 
     async def show(self, fragment: str) -> None:
         """Go to another part of the page, and wait until it is shown."""

@@ -38,7 +38,8 @@ async def test_a_pair_in_the_browser(pair: Pair, tmp_path: Path) -> None:
         brokers = [
             f"--broker={address}" for address in (pair.master.address, pair.slave.address, f"127.0.0.1:{silent}")
         ]
-        argv = [sys.executable, "-m", "rmqha", "dashboard", *brokers, "--listen", "0", "--interval", "2s"]
+        times = ["--interval", "2s", "--timeout", "20"]
+        argv = [sys.executable, "-m", "rmqha", "dashboard", *brokers, "--listen", "0", *times]
         dashboard = Child(argv, log=tmp_path / "dashboard.log")
         try:
             found = await dashboard.wait_output(r'http://(127\.0\.0\.1:\d+)/", "event": "dashboard\.started')

@@ -68,6 +68,7 @@ async def test_each_state_is_told_in_the_words_of_status_by_day_and_by_night(tmp
                     assert (lines >= 6) == SCENES[name].has_history or name == "empty"
                     check_quiet(page, url)
                 assert len(grounds) == 2
+                await page.leave()
 
 
 async def test_a_thousand_topics_and_names_that_are_programs(tmp_path: Path) -> None:
