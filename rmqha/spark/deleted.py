@@ -11,10 +11,10 @@ from rmqha.codec import java_json
 from rmqha.codec.deleted_topic import DeletedTopic, decode_deleted
 from rmqha.errors import RemoteProtocolError, StoreError
 from rmqha.spark.fields import Fields, Mask
+from rmqha.spark.segments import store_root
 
 Deleted = Mapping[str, DeletedTopic]
 """By topic."""
-_INNER: Final = ("commitlog", "data")
 
 
 def read_deleted(filesystem: fs.FileSystem, path: str) -> Deleted:
@@ -23,10 +23,7 @@ def read_deleted(filesystem: fs.FileSystem, path: str) -> Deleted:
     Raises:
         StoreError: the table cannot be understood, and messages that are deleted would be taken for others.
     """
-    root = path
-    while root.rpartition("/")[2] in _INNER or root.rpartition("/")[2].startswith("dledger-"):
-        root = root.rpartition("/")[0]
-    table = f"{root}/config/topics.json"
+    table = f"{store_root(filesystem, path)}/config/topics.json"
     try:
         with filesystem.open_input_stream(table) as stream:
             return decode_deleted(java_json.loads(stream.read()).get("deletedTopics"))

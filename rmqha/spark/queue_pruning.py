@@ -25,7 +25,7 @@ from pyarrow import fs
 from rmqha.codec.consume_queue import FILLER_SIZE, UNIT_SIZE
 from rmqha.spark.lane_walk import Positions
 from rmqha.spark.options import ReadOptions
-from rmqha.spark.segments import Segment
+from rmqha.spark.segments import Segment, store_root
 from rmqha.spark.selection import is_wanted_topic
 
 logger = logging.getLogger("rmqha.spark")
@@ -43,7 +43,6 @@ _WORTH: Final = 4
 _UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _NONE: Final = np.empty(0, _UNIT)
 _UNUSED: Final = 1 << 62
-_INNER: Final = ("commitlog", "data")
 _LIGHT_QUEUE: Final = "%LMQ%"
 """RocketMQ's queues of this name hold messages of other topics, whose own queues have them as well."""
 
@@ -81,7 +80,7 @@ class QueuePruning:
             options: what is wanted.
         """
         self._filesystem: Final = filesystem
-        self._root: Final = store_root(path)
+        self._path: Final = path
         self._options: Final = options
         self._queues: dict[str, list[list[_QueueFile]]] | None = None
         self._bytes_read = 0
@@ -134,7 +133,8 @@ class QueuePruning:
             self._queues = {}
             if self.is_possible:
                 try:
-                    self._queues = _list_queues(self._filesystem, f"{self._root}/consumequeue")
+                    root = store_root(self._filesystem, self._path)
+                    self._queues = _list_queues(self._filesystem, f"{root}/consumequeue")
                 except OSError as error:
                     logger.info("consume_queues.not_listed: the whole log is read: %s", error)
         return self._queues
@@ -214,14 +214,6 @@ class _Tiles:
         lasts = np.concatenate([breaks, np.array([starts.size])]) - 1
         runs = np.stack([starts[firsts], ends[lasts]], axis=1)
         yield from (tuple(run) for run in runs[runs[:, 1] - runs[:, 0] >= SKIPPED_BYTES_MIN].tolist())
-
-
-def store_root(path: str) -> str:
-    """The root of the store that ``path`` is, or lies in."""
-    root = path
-    while root.rpartition("/")[2] in _INNER or root.rpartition("/")[2].startswith("dledger-"):
-        root = root.rpartition("/")[0]
-    return root
 
 
 def _list_queues(filesystem: fs.FileSystem, directory: str) -> dict[str, list[list[_QueueFile]]]:

@@ -20,6 +20,8 @@ from rmqha.spark.lane_walk import Bytes
 from rmqha.spark.options import is_utf8
 
 WINDOW_BYTES: Final = 64 << 10
+_INNER: Final = ("commitlog", "data")
+_OF_A_ROOT: Final = ("commitlog", "config", "consumequeue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,19 @@ def list_segments(filesystem: fs.FileSystem, path: str) -> tuple[Segment, ...]:
 def is_directory(filesystem: fs.FileSystem, path: str) -> bool:
     """Whether there is one."""
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+def store_root(filesystem: fs.FileSystem, path: str) -> str:
+    """The root of the store that ``path`` is, or lies in: as its log, a DLedger member's directory, or that one's data.
+
+    A root may have such a name itself: what is beside the log tells.
+    """
+    root = path
+    while (name := root.rpartition("/")[2]) in _INNER or name.startswith("dledger-"):
+        if any(is_directory(filesystem, f"{root}/{part}") for part in _OF_A_ROOT):
+            break
+        root = root.rpartition("/")[0]
+    return root
 
 
 def segments_in(filesystem: fs.FileSystem, directory: str) -> tuple[Segment, ...]:

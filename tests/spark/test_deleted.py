@@ -47,6 +47,18 @@ def test_what_is_deleted_is_left_out(log: LogWriter, inner: str) -> None:
     assert offsets(log.root / inner, include_deleted=True) == log.offsets
 
 
+@pytest.mark.parametrize("name", ["data", "commitlog", "dledger-all"])
+@pytest.mark.parametrize("inner", ["", "commitlog"])
+def test_so_it_is_where_the_store_has_a_name_of_what_is_in_one(
+    log: LogWriter, name: str, inner: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "s" / name
+    root.mkdir(parents=True)
+    for part in ("commitlog", "config"):
+        (tmp_path / part).rename(root / part)
+    assert numbers(log, offsets(root / inner)) == REST
+
+
 def test_any_split_leaves_out_the_same(log: LogWriter) -> None:
     found, _ = split_offsets(log.root, 300)
     assert numbers(log, found) == REST

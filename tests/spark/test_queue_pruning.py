@@ -161,7 +161,7 @@ def test_the_rows_are_those_of_a_full_scan(damage: Damage, is_ledger: bool, tmp_
 
 
 def test_a_rare_topic_is_found_in_a_twentieth_of_the_bytes(tmp_path: Path) -> None:
-    store = large_store(tmp_path / "store")
+    store = large_store(tmp_path / "data")  # a root may be called so
     report = ReadReport()
     found = offsets(store.log.root, report, topics=("rare",))
     assert found == scanned(store.log.root, "rare")
