@@ -98,7 +98,7 @@ def confirmed_end(log: CommitLog, masters: Masters | None) -> int:
         return log.end
     if not masters.addresses:
         raise ConfigError(f"who says how much of {log.uri} is held by replicas? Give the address of its master")
-    reasons, ends = list[str](), list[int]()
+    reasons, ends = list[str](), list[int | None]()
     for address in masters.addresses:
         try:
             ends.append(_end_by(address, log, masters))
@@ -109,7 +109,7 @@ def confirmed_end(log: CommitLog, masters: Masters | None) -> int:
             f"nobody says how much of {log.uri} is held by replicas: {'; '.join(reasons)}. Name its master; after a "
             "failover that is another broker"
         )
-    return min(ends)
+    return min((end for end in ends if end is not None), default=log.min_offset)
 
 
 def confirmed_end_or(log: CommitLog, masters: Masters | None, known: int) -> int:
@@ -137,24 +137,30 @@ def _tls(trust: str, cert: str, key: str, connection: socket.socket, host: str) 
     return client_context(TlsOptions(cert=cert, key=key, trust=trust)).wrap_socket(connection, server_hostname=host)
 
 
-def _end_by(address: str, log: CommitLog, masters: Masters) -> int:
+def _end_by(address: str, log: CommitLog, masters: Masters) -> int | None:
+    """None: a master that shows nothing yet, as this log's may be, or that of another."""
     host, port = address_of(address)
     with BlockingConnection(
         host, int(port), timeout_s=_TIMEOUT_S, credentials=masters.credentials(), secure=masters.secure
     ) as broker:
         proven, shown = _known_by(_ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO).body)
+        if shown < log.min_offset:
+            raise _UselessAnswerError(f"is the master of another log, which ends at {shown}, before this one begins")
         last = last_record_before(log, min(proven or log.end, shown, log.end))
-        if last is None:
-            return log.min_offset
-        fields = encode_header(ViewMessageRequestHeader(last.offset))
-        if crc32(_ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, fields).body) != last.crc32:
-            raise _UselessAnswerError(f"is the master of another log: its record at {last.offset} is not the one here")
+        common = last or last_record_before(log, min(shown, log.end))
+        if common is None:
+            return None
+        fields = encode_header(ViewMessageRequestHeader(common.offset))
+        if crc32(_ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, fields).body) != common.crc32:
+            raise _UselessAnswerError(
+                f"is the master of another log: its record at {common.offset} is not the one here"
+            )
         if not proven:
             raise NoReplicaError(
                 f"{address}, the master of {log.uri}, knows of no slave that has taken anything since it started: "
                 "start one, and wait until 'rmqha status' shows it in sync"
             )
-        return last.offset + last.size
+        return log.min_offset if last is None else last.offset + last.size
 
 
 def _ask(broker: BlockingConnection, code: RequestCode, fields: dict[str, str] | None = None) -> RemotingCommand:

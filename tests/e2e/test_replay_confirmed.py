@@ -73,7 +73,7 @@ async def test_what_a_slave_lacks_is_read_when_it_has_it(pair: Pair, role: str, 
     assert (await rmqha("status", "-b", master, "--wait", "in-sync"))[0] == 0
     assert (await rmqha(*send, "200"))[0] == 0
     stream = Stream(store, master)
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         while await stream.batch() < 200:  # noqa: ASYNC110 - a log offers nothing to wait on
             await trio.sleep(0.05)
     await pair.slave.running.stop()
@@ -89,7 +89,7 @@ async def test_what_a_slave_lacks_is_read_when_it_has_it(pair: Pair, role: str, 
     assert (code, "knows of no slave that has taken anything since it started" in err) == (1, True)
 
     await pair.slave.start()
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         while await stream.batch() < 300:  # noqa: ASYNC110 - as above
             await trio.sleep(0.05)
     assert await replayed(store, out, master) == (100, "")

@@ -133,6 +133,21 @@ def test_the_master_of_another_log_is_not_believed(log: LogWriter, start: Start,
     assert end(log, start(other), start(log)) == log.end
 
 
+def test_the_master_of_a_younger_log_says_nothing_of_this_one(log: LogWriter, start: Start, tmp_path: Path) -> None:
+    """Of several logs the masters of all are named: one that is new, or began later, holds up none of the others."""
+    other = LogWriter(tmp_path / "other")
+    other.append(b"n")
+    empty = start(other, dispatched_offset=0, ha={"proven_offset": 0})
+    assert end(log, empty) == 0
+    assert end(log, empty, start(log)) == log.end
+    log.path(0).unlink()
+    young = start(other, dispatched_offset=other.end, ha={"proven_offset": other.end})
+    assert end(log, young, empty, start(log)) == log.end
+    with pytest.raises(StoreError, match=f"is the master of another log, which ends at {other.end}, before"):
+        end(log, young)
+    assert end(log, start(log, ha={"proven_offset": 5})) == log.file_size
+
+
 @pytest.mark.parametrize(
     ("facts", "told"),
     [
