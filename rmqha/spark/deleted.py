@@ -1,7 +1,6 @@
 """Which messages of a log are deleted: rmqha's brokers note it beside their topics, while the log still holds them."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
