@@ -100,6 +100,13 @@ class MasterLink:
         self.failure = ""
         self.rounds = 0
         self.has_taken = False
+        self._known_topics = frozenset[str]()
+        """Those that the log alone had told of when tables were asked for the last time."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the log has told of a topic since tables were asked for: its first messages do not say all of it."""
+        return not self._topics.learned <= self._known_topics
 
     async def probe(self, ha_address: MasterAddress) -> LogRange | None:
         """What the log of the broker with this HA port holds; None if it does not say.
@@ -200,12 +207,12 @@ class MasterLink:
             while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
                 await trio.sleep(_LOOKS_AGAIN_S)
         while True:
-            known, was_joined = frozenset(self._topics.learned), is_joined()
+            was_joined, self._known_topics = is_joined(), frozenset(self._topics.learned)
             if not is_apart():
                 await self.synchronize(address)
             with trio.move_on_after(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S):
                 await trio.sleep(_NEWS_AFTER_S)
-                while self._topics.learned <= known and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
+                while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
                     await trio.sleep(_NEWS_LOOKED_FOR_S)
 
     async def synchronize(self, address: str) -> None:

@@ -22,9 +22,10 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
+    topics_awaited   whether a slave's log has told of a topic that no table of its master had yet, for a second or two
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
 
-A member of a DLedger group has ``dledger`` in place of the last four: see rmqha/cli/dledger_verdict.py.
+A member of a DLedger group has ``dledger`` in place of what is a pair's: see rmqha/cli/dledger_verdict.py.
 
 While a broker starts, there are only the names, the role, and
 
@@ -193,7 +194,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     behind = client["received_offset"] - client["durable_offset"]
     reasons += facts.get("not_learned", ())
-    in_sync = not reasons and behind == 0
+    in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
 

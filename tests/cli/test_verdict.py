@@ -60,6 +60,11 @@ def test_a_slave_that_holds_what_it_has_not_flushed_is_not_in_sync() -> None:
     assert not judge(facts).in_sync
 
 
+def test_a_slave_that_has_yet_to_hear_all_of_a_new_topic_is_not_in_sync_and_well() -> None:
+    verdict = judge(slave("transfer") | {"topics_awaited": True})
+    assert (verdict.level, verdict.in_sync) == ("ok", False)
+
+
 def test_connections_that_may_be_one_slaves_are_one_slave_in_sync() -> None:
     """As behind a tunnel: it was ok, and no send was answered SEND_OK."""
     facts = master(connection(), connection(), in_sync_replicas=3)

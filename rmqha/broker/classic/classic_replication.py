@@ -315,6 +315,7 @@ class ClassicReplication:
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
             "not_learned": not_learned(self._why_no_tables, self._followed_ends) if self._config.is_slave else [],
+            "topics_awaited": self._config.is_slave and self.master_link.has_news,
             "not_registered": self._names.not_registered(),
         }
 
