@@ -5,7 +5,6 @@ Source: spec: ha §9 (request 28), §12 (metadata every 10 s). RocketMQ's slaves
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -17,6 +16,7 @@ from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
 from rmqha.broker.tables.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, OffsetTable, decode_offsets
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
+from rmqha.broker.tables.tables_origin import TablesOrigin, read_tables_origin
 from rmqha.broker.tables.topic_config import TopicTable
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
@@ -52,21 +52,6 @@ _NEWS_AFTER_S: Final = 1.0
 _NEWS_LOOKED_FOR_S: Final = 0.2
 HA_PORT_DISTANCE: Final = 1
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
-
-
-@dataclass(frozen=True, order=True)
-class TablesOrigin:
-    """Whose tables a broker of a DLedger group has; the greatest are the newest.
-
-    Attributes:
-        term: in which the master led whose they are; -1: they are what this process found on its disk, -2: none was.
-        was_master: whether this broker was that master: others have them some seconds later.
-        leader_id: which member that master was; empty if none, or it is not told.
-    """
-
-    term: int = -2
-    was_master: bool = False
-    leader_id: str = field(default="", compare=False)
 
 
 class MasterLink:
@@ -176,7 +161,7 @@ class MasterLink:
         status = await self._ask_status(address)
         if status is None or "starting" in status:
             return None
-        return _tables_origin(status.get("tables")) if status else TablesOrigin(0, was_master=True)
+        return read_tables_origin(status.get("tables")) if status else TablesOrigin(0, was_master=True)
 
     async def _ask_status(self, address: str) -> dict[str, Any] | None:
         """What a broker of ours says of itself; empty of one of RocketMQ's, None if there is no answer to use."""
@@ -356,14 +341,6 @@ def _offset(text: str) -> int:
     if not -1 <= offset <= OFFSET_MAX:
         raise ValueError(f"no log begins or ends at {offset}")
     return offset
-
-
-def _tables_origin(value: Any) -> TablesOrigin:
-    """As the status has it; of a broker that does not say so, the least that it may be."""
-    term = value.get("term") if isinstance(value, dict) else None
-    if type(term) is not int:
-        return TablesOrigin()
-    return TablesOrigin(term, was_master=value.get("was_master") is True, leader_id=str(value.get("leader_id") or ""))
 
 
 def _check_serving(address: str, status: dict[str, Any]) -> None:

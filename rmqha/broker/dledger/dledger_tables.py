@@ -12,10 +12,11 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.group import ReplicationGroup
-from rmqha.broker.master_link import MasterLink, TablesOrigin
+from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, not_learned
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.server_options import ServerOptions
