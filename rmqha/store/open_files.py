@@ -73,13 +73,12 @@ class OpenFiles:
         Raises:
             StoreReadError: it can be neither opened nor mapped; later it may.
         """
-        file = owner.held or self.open(owner)
         try:
-            return file.view()
+            return (owner.held or self.open(owner)).view()
         except StoreReadError as error:
             if not self.make_room(error.errno):
                 raise
-            return file.view()
+            return (owner.held or self.open(owner)).view()  # it may be among those that were closed
 
     def make_room(self, error: int) -> bool:
         """After this errno of an open, a map or a creation: close half of the files if it helps; try again?"""

@@ -173,6 +173,31 @@ def test_a_map_that_needs_a_descriptor_gets_that_of_another_file(error: int) -> 
     assert bytes(files.view(owner)) == b"mapped"
 
 
+class ClosedByName:
+    """One that must not be mapped once it is closed: its number is -1 then, which maps zeros."""
+
+    is_closed = False
+
+    def view(self) -> memoryview:
+        assert not self.is_closed
+        raise StoreReadError(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), operation="mmap", path="/file")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_file_that_was_closed_for_its_own_map_is_opened_again() -> None:
+    files, owner, file = OpenFiles(), Owner(), ClosedByName()
+    owner.closes_by_name = True
+    held: Any = file
+    files.keep(owner, held)
+    again: Any = Mapped([], errno.EMFILE)
+    again.view = lambda: memoryview(b"mapped")
+    owner.open_file = lambda: again  # type: ignore[method-assign]
+    assert bytes(files.view(owner)) == b"mapped"
+    assert file.is_closed
+
+
 def test_a_map_that_fails_for_another_reason_closes_nothing() -> None:
     files, others, owner = OpenFiles(), [Owner() for _ in range(3)], Owner(is_pinned=True)
     for other in others:
