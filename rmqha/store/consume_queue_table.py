@@ -89,10 +89,10 @@ class ConsumeQueueTable:
             CorruptLogError: a queue's files do not fit together. Queues can be built again from the log.
         """
         in_doubt = writable and self._erasing.look()
-        for topic in self._disk.listdir(self.directory):
+        for topic in self._open_files.listdir(self._disk, self.directory):
             if topic == LOST_AND_FOUND:
                 continue
-            for name in self._disk.listdir(f"{self.directory}/{topic}"):
+            for name in self._open_files.listdir(self._disk, f"{self.directory}/{topic}"):
                 if name.isascii() and name.isdigit() and is_legal_topic(topic.encode(errors="replace")):
                     self._load_queue(topic, int(name), writable=writable, in_doubt=in_doubt)
 

@@ -71,7 +71,7 @@ class MappedFileQueue:
         """
         assert not self.files, "a queue is loaded once"
         self.writable = writable
-        names = [name for name in self.disk.listdir(self.directory) if name != LOST_AND_FOUND]
+        names = [name for name in self.open_files.listdir(self.disk, self.directory) if name != LOST_AND_FOUND]
         for name in names:
             path = f"{self.directory}/{name}"
             offset = parse_file_name(name)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 from rmqha.errors import StoreReadError
-from rmqha.store.disk import DataFile
+from rmqha.store.disk import DataFile, Disk
 
 FILES_MAX: Final = 1024
 _NONE_LEFT: Final = frozenset({errno.EMFILE, errno.ENFILE})
@@ -79,6 +79,19 @@ class OpenFiles:
             if not self.make_room(error.errno):
                 raise
             return (owner.held or self.open(owner)).view()  # it may be among those that were closed
+
+    def listdir(self, disk: Disk, directory: str) -> list[str]:
+        """See :meth:`~rmqha.store.disk.Disk.listdir`: it needs a descriptor, too, for which others are closed as well.
+
+        Raises:
+            StoreReadError: as Disk.listdir.
+        """
+        try:
+            return disk.listdir(directory)
+        except StoreReadError as error:
+            if not self.make_room(error.errno):
+                raise
+            return disk.listdir(directory)
 
     def make_room(self, error: int) -> bool:
         """After this errno of an open, a map or a creation: close half of the files if it helps; try again?"""

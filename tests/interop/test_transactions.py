@@ -169,7 +169,7 @@ async def _hand_on(tmp_path: Path, group: MixedBrokers, name_server: str) -> Non
             await group.brokers["n0"].start()
             await group.brokers[leader].kill()
             await group.hand_over("n0")
-            await _wait_asked_again(second, "never-2")
+            await _wait_asked_again(second, "never-2", other=first)
             await _wait_asked_again(second, "never-1", other=first)
             await consumer.wait_told("got", committed([*ENDED[:20], "later_commit-1", "later_commit-2"]))
             got = Counter(consumer.keys("got"))
