@@ -227,6 +227,16 @@ class MasterLink:
         self.rounds += not failure
         self.has_taken = self.has_taken or not failure
 
+    async def grow_learned_topics(self, address: str) -> None:
+        """Have topics of which the log alone has told with as many queues as the broker at ``address`` knows of."""
+        try:
+            async with open_link(self._network, address, credentials=self.credentials) as client:
+                await self.check_group(client)
+                if topics := await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
+                    self._topics.grow_learned(topics)
+        except (RemotingError, RemoteProtocolError, OSError) as error:
+            logger.debug("master_link.no_answer", address=address, reason=str(error))
+
     async def _take_over_topics(self, client: RemotingClient) -> None:
         if topics := await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
             self._topics.replace(topics)

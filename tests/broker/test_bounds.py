@@ -21,6 +21,7 @@ from rmqha.broker.clients.heartbeat_room import SIZE_MAX
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.tables import consumer_offset_manager, topic_config_manager
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
@@ -174,6 +175,22 @@ def test_queues_of_the_log_are_never_refused() -> None:
         make()
     topics.replace_from_json({"dataVersion": {"timestamp": 1, "counter": 1}, "topicConfigTable": {}})
     make()
+
+
+def test_what_only_the_log_told_of_grows_to_what_others_know_and_nothing_else_does() -> None:
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
+    for topic in ("made", "as large", "unknown"):
+        topics.learn_queue(topic, 1)
+    topics.update_topic_config(TopicConfig("shrunk", 2, 2))
+    told = [TopicConfig("made", 7, 7, 6), TopicConfig("as large", 2, 0), TopicConfig("shrunk", 8, 8)]
+    topics.grow_learned(TopicTable((9, 9), {topic.topic_name: topic for topic in told}))
+    assert topics.select("made") == told[0]
+    for topic in ("as large", "unknown", "shrunk"):
+        assert topics.select(topic) == TopicConfig(topic, 2, 2)
+    topics.learn_queue("made", 8)
+    known = topics.select("made")
+    assert known is not None
+    assert (known.read_queue_nums, known.write_queue_nums) == (9, 7), "it is no longer one that nobody made"
 
 
 def test_a_table_that_was_taken_over_is_saved() -> None:

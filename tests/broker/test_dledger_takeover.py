@@ -248,6 +248,24 @@ async def test_nobody_has_tables_of_a_leader_that_is_not_yet_master(
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
 
 
+async def test_a_topic_made_just_before_keeps_all_its_queues(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who leads next has heard of it from the log alone, which tells of queues that have a message."""
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await group.wait(lambda: late.replication._tables._link.has_taken)
+        monkeypatch.setattr(MasterLink, "has_news", False)  # it is asked for sooner than followers ask again
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        await send(leader, "made")
+        await group.wait(lambda: queues_of(late, "made") == 1, limit_s=1)
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=1)
+        assert queues_of(late, "made") == 7
+        await trio.sleep(15)
+        assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
+
+
 @pytest.mark.parametrize("is_back", [False, True])
 async def test_nor_when_it_hands_over_before_it_is_master(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_back: bool

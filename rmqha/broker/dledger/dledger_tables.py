@@ -40,6 +40,8 @@ _NEXT_WITHOUT_TABLES: Final = (
 _ANSWER_S: Final = 3.0
 _OTHERS_S: Final = 5.0
 """So long a new leader tries to learn from the others what it lacks."""
+_TOPICS_S: Final = 1.0
+"""So long it waits for those who may know more of new topics."""
 
 
 class DLedgerTables:
@@ -203,10 +205,28 @@ class DLedgerTables:
             await self._take_newest()
         if not self._has_tables:
             logger.warning("dledger_tables.not_taken_over", leader=self._followed, next=_NEXT_WITHOUT_TABLES)
+        if self._metadata.topics.learned:
+            await self._grow_learned_topics()
         if not self._knows_ends:
             await self._ask_others(self._learn_ends_of, lambda: self._knows_ends)
             if not self._knows_ends:
                 logger.warning("dledger_tables.ends_unknown", next=_NEXT_WITHOUT_ENDS)
+
+    async def _grow_learned_topics(self) -> None:
+        """Ask all, once, how many queues topics have that the last master made and did not live to tell this one of.
+
+        The log tells of queues with messages alone, and all others will have what this one has.
+        """
+        others = [peer for peer in self._member.peers if peer != self._member.store.self_id]
+
+        async def ask_one(peer: str) -> None:
+            if address := await self._ask(peer):
+                await self._link.grow_learned_topics(address)
+
+        with trio.move_on_after(_TOPICS_S):
+            async with trio.open_nursery() as nursery:
+                for peer in others:
+                    nursery.start_soon(ask_one, peer)
 
     def note_is_master(self, term: int) -> None:
         """From now on, in ``term``, nobody's tables are newer than those of this broker."""

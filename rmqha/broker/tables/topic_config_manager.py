@@ -264,6 +264,14 @@ class TopicConfigManager:
                 TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)
             )
 
+    def grow_learned(self, table: TopicTable) -> None:
+        """Take the topics that only the log has told of as ``table`` has them, where they have more queues there."""
+        for name in sorted(self.learned):
+            told = table.topics.get(name)
+            if told is not None and told.queue_nums > self._table[name].queue_nums:
+                self.learned.discard(name)
+                self._put(told)
+
     def _tell_of(self, topic: str, queue_id: int) -> None:
         if topic not in self._told and len(self._told) < _TOLD_MAX:
             self._told.add(topic)
