@@ -6,7 +6,6 @@ import click
 
 from rmqha.cli.dledger_options import ask_group, group_options
 from rmqha.cli.errors import CliError
-from rmqha.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
     from rmqha.dledger.dledger_client import DLedgerClient
@@ -29,10 +28,7 @@ Exit codes: 0 that member leads now, 1 it does not, 2 wrong usage, 3 no member c
 @click.option("-t", "--transfereeId", "transferee_id", metavar="ID", required=True, help="The member that is to lead.")
 @click.option("-l", "--leader", "leader_id", metavar="ID", help="Who leads now, if that is not to be found out.")
 @click.option("--term", type=click.IntRange(0), help="The leader's term, if that is not to be found out.")
-@click.pass_context
 def leadership_transfer(
-    ctx: click.Context,
-    /,
     *,
     group: str,
     peers: dict[str, str],
@@ -46,14 +42,16 @@ def leadership_transfer(
 
     Prints the leader's answer as JSON: its code. Meanwhile, for some milliseconds, the group takes no appends.
     """
-    from rmqha.cli.dledger_lines import as_json  # noqa: PLC0415 - not for --help
+    from rmqha.cli.dledger_lines import as_json, code_name  # noqa: PLC0415 - not for --help
 
     code, leads = ask_group(
         group, peers, lambda client: hand_over(client, transferee_id, leader_id=leader_id, term=term)
     )
     click.echo(as_json({"code": code}))
     if not leads:
-        ctx.exit(EXIT_FAILED)
+        why = f"the leader's answer is {code_name(code)}"
+        hint = "see rmqha dledger status: does it run, and keep up?"
+        raise CliError(f"{transferee_id} does not lead", why=why, hint=hint)
 
 
 async def hand_over(

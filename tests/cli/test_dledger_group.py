@@ -107,6 +107,16 @@ async def test_a_leader_that_does_not_answer_may_have_handed_over(group: Group, 
         assert await hand_over(client, "n1", leader_id="n0", term=3) == (300, True)
 
 
+def test_who_does_not_lead_afterwards_and_what_the_leader_said(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqha.cli.dledger_transfer.ask_group", lambda *_: (418, False))
+    assert run(["dledger", "transfer", "-p", "n0-127.0.0.1:1", "-t", "n0"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"code": 418}
+    assert "n0 does not lead" in printed.err
+    assert "TAKE_LEADERSHIP_FAILED (418)" in printed.err
+    assert "see rmqha dledger status" in printed.err
+
+
 async def test_nobody_leads_so_nobody_hands_over(group: Group, autojump_clock: MockClock) -> None:
     group.leader_id = None
     async with client_of(group) as client:
