@@ -255,6 +255,7 @@ async def test_held_pulls_of_an_account_that_is_gone_end(tmp_path: Path, autojum
         assert max(at for at, _ in answers.values()) - begun_at < 5
 
 
+@pytest.mark.usefixtures("files_read_here")
 async def test_a_message_that_comes_in_between_is_not_for_an_account_that_is_gone(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
