@@ -259,7 +259,7 @@ class Consumer:
         state.failures = 0
         if trio.current_time() >= state.stay_until:
             state.broker_id = self._api.suggested_id(queue, result)
-        if result.status is PullStatus.OFFSET_ILLEGAL:
+        if state.note_answer(is_moved=result.status is PullStatus.OFFSET_ILLEGAL, now=trio.current_time()):
             moved = (state.next_offset, queue, result.next_begin_offset)
             logger.warning("consumer.offset_moved: offset %d lies outside %s, going on at %d", *moved)
         elif result.status is not PullStatus.FOUND and result.next_begin_offset <= state.next_offset:

@@ -1,6 +1,10 @@
 """ProcessQueue: where one queue of a consumer stands."""
 
+from typing import Final
+
 from rmqha.errors import MQClientError
+
+_PAUSE_S: Final = 1.0
 
 
 class ProcessQueue:
@@ -23,6 +27,14 @@ class ProcessQueue:
         self.not_before = 0.0
         self.stay_until = 0.0
         self.failures = 0
+        self._was_moved = False
+
+    def note_answer(self, *, is_moved: bool, now: float) -> bool:
+        """Whether the broker answered with another offset, having none here; if it always does, it has a pause."""
+        if is_moved and self._was_moved:
+            self.not_before = now + _PAUSE_S
+        self._was_moved = is_moved
+        return is_moved
 
     def seek(self, offset: int) -> None:
         """Go on at ``offset`` at once; the answer to a pull that is under way does not count any more."""

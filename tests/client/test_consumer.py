@@ -11,6 +11,9 @@ from rmqha.client import (
     PullStatus,
     open_producer,
 )
+from rmqha.codec.codes import ResponseCode
+from rmqha.codec.headers import PullMessageRequestHeader, PullMessageResponseHeader, encode_header
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import MQBrokerError, MQClientError, RemotingError
 from tests.client.cluster import cluster_of, numbers, read, send
 from tests.client.fake_broker import FakeBroker
@@ -144,6 +147,29 @@ async def test_an_offset_beyond_the_end_is_corrected_and_logged(
     assert (record.name, record.levelname) == ("rmqha.client", "WARNING")
     assert "consumer.offset_moved: offset 99 lies outside" in record.getMessage()
     assert "going on at 3" in record.getMessage()
+
+
+async def test_a_broker_that_never_has_the_offset_it_told_is_asked_now_and_then(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs neither a processor nor a line for each answer, and is read when it has come to its senses."""
+    broker, asked = FakeBroker(), list[int]()
+
+    def find_nothing(header: PullMessageRequestHeader) -> RemotingCommand:
+        asked.append(header.queue_offset)
+        fields = encode_header(PullMessageResponseHeader(0, header.queue_offset + 1, 0, 0))
+        return RemotingCommand(ResponseCode.PULL_OFFSET_MOVED, ext_fields=fields)
+
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(broker, "_find", find_nothing)
+            assert await consumer.poll(timeout_s=60) == []
+        assert 30 < len(asked) < 70
+        assert len(caplog.records) <= len(asked)
+        assert await consumer.poll(timeout_s=5) == []
+        await send(producer, 1)
+        assert await read(consumer, 1) == [b"0"]
 
 
 async def test_when_the_master_dies_reading_goes_on_at_the_slave(autojump_clock: MockClock) -> None:
