@@ -29,6 +29,8 @@ BeforeBeginning = Callable[[MasterAddress, LogRange], Awaitable[None]]
 
 _FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError, StoreReadError)
 """They may pass: ask again later. A file of the log here that cannot be opened now (no descriptor) is among them."""
+_COMPARES_FOR: Final = 3
+"""So many times as long as a peer may be silent: what is compared is little, and the other peers wait meanwhile."""
 
 
 class PeerAsker:
@@ -150,12 +152,21 @@ class PeerAsker:
         try:
             receiver = ComparingReceiver(log, stream, start=start, options=options)
             await stream.send_all(encode_report(start.first_report))
-            while (state := _state_after(receiver, there)) is None:
-                await _receive(receiver, silence_max_s=options.ha_housekeeping_interval_s)
+            state = await _compare_all(receiver, there, silence_max_s=options.ha_housekeeping_interval_s)
         finally:
             stream.close()
         reason = "it sends nothing at this log's end: it may hold less, or begin later"
         return PeerAnswer(state, reason if state is PeerState.UNKNOWN else "")
+
+
+async def _compare_all(receiver: ComparingReceiver, there: LogRange | None, *, silence_max_s: float) -> PeerState:
+    """Receive until it is known how the logs compare; a peer that is never silent has its time, too."""
+    limit_s = _COMPARES_FOR * silence_max_s
+    with trio.move_on_after(limit_s):
+        while (state := _state_after(receiver, there)) is None:
+            await _receive(receiver, silence_max_s=silence_max_s)
+        return state
+    raise RemoteProtocolError(f"it did not send in {limit_s:g} s what there is to compare")
 
 
 async def _receive(receiver: ComparingReceiver, *, silence_max_s: float) -> None:

@@ -695,6 +695,37 @@ async def test_a_peer_that_holds_more_than_it_sends_does_not_keep_the_others_fro
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("probed", [True, False])
+async def test_a_peer_that_drips_keeps_neither_sends_waiting_nor_the_others_from_being_asked(
+    probed: bool, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It is never silent, and never done: a byte now and then, of a frame that is to be compared."""
+    log, dripping = MemoryLog.holding(PART), RawMaster()
+    await nursery.start(dripping.run, network)
+
+    async def drip() -> None:
+        for number in count():
+            await until(partial(asked, dripping, number), within_s=600.0, step_s=0.1)
+            begin = dripping.reports(number)[0]
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                for byte in frames(begin, DATA[begin : len(PART)]):
+                    await dripping.send(bytes([byte]))
+                    await trio.sleep(10.0)
+
+    async def probe(peer: MasterAddress) -> LogRange | None:
+        return LogRange(0, len(PART)) if probed and peer.port == dripping.port else None
+
+    nursery.start_soon(drip)
+    peers = [MasterAddress("peer", dripping.port), MasterAddress("peer", 20000)]
+    catch_up = start_catch_up(nursery, network, log, *peers, probe_peer=probe)
+    assert await opened_within(catch_up, 120.0)
+    await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(ha_listen_port=20000))
+    await until(lambda: states(catch_up) == ["unknown", "settled"], within_s=300.0)
+    assert log.content() == DATA
+    assert "to compare" in str(catch_up.info()[0]["reason"])
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_a_peer_held_that_is_gone_may_come_from_another(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
