@@ -86,7 +86,8 @@ class CommitLogDispatcherBuildConsumeQueue:
         If the log is missing as well, it is rather the whole store, and perhaps for a moment.
         """
         if misfits and self._misfit is not None:
-            self._queues.note_missing(self._misfit.queue.directory, damaged=self._misfit.queue.files[-1].path)
+            files, self._misfit = self._misfit.queue, None
+            self._queues.note_missing(files.directory, damaged=files.files[-1].path)
         try:
             return self._queues.has_to_take_out and self._log.is_there and self._queues.take_out_missing()
         except StoreReadError:  # nobody can know at present

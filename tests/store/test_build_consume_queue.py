@@ -220,3 +220,15 @@ def test_a_queue_stops_only_if_the_log_says_that_it_is_right() -> None:
     with pytest.raises(CorruptLogError, match="does not prove that the queue is right"):
         records.dispatch(5)
     assert store.builder.put_aside(misfits=True) == store.log.is_there
+
+
+def test_a_queue_that_was_put_aside_is_not_looked_at_again() -> None:
+    """The log cannot be read in the next round, say: nothing new is known of any queue."""
+    store = Store()
+    records = Records(store)
+    records.dispatch(0, 1)
+    del store.log.records[SIZE]
+    with pytest.raises(CorruptLogError, match="does not prove that the queue is right"):
+        records.dispatch(5)
+    assert store.builder.put_aside(misfits=True)
+    assert not store.builder.put_aside(misfits=True)
