@@ -13,11 +13,17 @@ from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
 from tests.e2e.processes import Broker
 
 
-async def no_send_ok_any_more(load: LoadProducer, *, refusals: int = 100) -> None:
-    """Every answer from now on is a refusal with an honest status; what was underway may still be SEND_OK."""
+async def no_send_ok_any_more(load: LoadProducer, *, refusals: int = 100, relapses: int = 0) -> None:
+    """Every answer from now on is a refusal with an honest status; what was underway may still be SEND_OK.
+
+    What is lacking may be there again for a moment, and is then used: so many times that is no failure.
+    """
     await load.wait_refused(refusals)
     final = len(load.acknowledged)
     await load.wait_refused(refusals)
+    while len(load.acknowledged) != final and relapses:
+        final, relapses = len(load.acknowledged), relapses - 1
+        await load.wait_refused(2 * refusals)
     assert len(load.acknowledged) == final, f"SEND_OK goes on: {load.codes}"
 
 
@@ -43,6 +49,7 @@ async def ends_acknowledgement(
     reason: str,
     makes_readable: Callable[[], object] = lambda: None,
     exit_codes: tuple[int, ...] = (EXIT_STORE_FAILED,),
+    relapses: int = 0,
 ) -> set[int]:
     """Break the victim's disk under load: no SEND_OK from then on, and log, status and exit code say why.
 
@@ -57,7 +64,7 @@ async def ends_acknowledgement(
         await load.wait_acknowledged(500)
         breaks()
         await victim.running.wait_output(rf"store\.write_failed|{reason}")  # some room may be left until then
-        await no_send_ok_any_more(load)
+        await no_send_ok_any_more(load, relapses=relapses)
         nursery.cancel_scope.cancel()
     assert load.unexpected == [] or victim is pair.master
     code, text = await status(victim)
