@@ -197,7 +197,7 @@ async def make_topic_without(group: BrokerGroup, late: Node, monkeypatch: pytest
     topics = leader.running.topics
     topics.create_topic_in_send_message_back_method("made", queue_nums=7)
     other = next(node for node in group.nodes.values() if node not in {leader, late})
-    await group.wait(lambda: queues_of(other, "made") == 7)
+    await group.wait(lambda: queues_of(other, "made") == 7 and other.replication._tables._link.has_taken)
     monkeypatch.setattr(MasterLink, "run", takes_nothing_over)
     await late.start()
     await group.wait(lambda: late.running.role.master != "")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import trio
 
 from tests.e2e.commands import rmqha
-from tests.e2e.processes import Child, free_ports, give_back
+from tests.e2e.processes import Child, ProcessFailedError, free_ports, give_back
 
 NAME = "g"
 DATA_SIZE, INDEX_SIZE = 65536, 32 * 1024
@@ -63,13 +63,16 @@ class Group:
     async def healthy(self, *, at_least: int | None = None, not_led_by: str = "") -> dict[str, Any]:
         """Its status, once somebody leads, and so many members, or all, answer."""
         needed = len(self.ids) if at_least is None else at_least
-        with trio.fail_after(120):
+        with trio.move_on_after(120):
             while True:
                 code, lines, _ = await self.command("status", "--format", "json")
                 alive = sum(member["alive"] for member in lines[0]["members"]) if lines else 0
                 if code == 0 and alive >= needed and lines[0]["leader"] != not_led_by:
                     return lines[0]
                 await trio.sleep(0.1)
+        _, text, _ = await rmqha("dledger", "status", "-g", NAME, "-p", self.peers)
+        ends = (f"== {member_id}\n{child.output()[-3000:]}" for member_id, child in self.children.items())
+        raise ProcessFailedError("\n".join([f"still not led by another than {not_led_by!r}:\n{text}", *ends]))
 
     async def wait_verdict(self, verdict: str) -> dict[str, Any]:
         """Its status, once that is the verdict."""

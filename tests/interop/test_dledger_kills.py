@@ -51,7 +51,7 @@ class Load:
                     await trio.sleep(0.05)
 
 
-@pytest.mark.parametrize("kinds", [[JAVA, JAVA, OURS], [JAVA, OURS, OURS]], ids=" ".join)
+@pytest.mark.parametrize("kinds", [[JAVA, JAVA, OURS], [JAVA, OURS, OURS]], ids="-".join)
 async def test_leaders_are_killed_under_load(tmp_path: Path, kinds: list[str]) -> None:
     with running(MixedGroup(tmp_path, kinds)) as group:
         group.start()
