@@ -62,7 +62,8 @@ class EntryHandler(Generic[Token]):
         self.leader_committed_index = -1
         """What the leader said last; this log may not go so far."""
         self.diverged: DivergedLogError | None = None
-        """A leader wanted to have cut away what is committed here; nothing was changed."""
+        """A leader wanted to have cut away what is committed here, and has not been found to have it since; nothing was
+        changed. One of DLedger's that led before asks for that, and compares at its own end next."""
         self.misfit = ""
         """Why what the leader sent last cannot be stored here, such as for another size of files; else empty."""
 
@@ -101,6 +102,8 @@ class EntryHandler(Generic[Token]):
         if leadership != self._leadership:
             self._leadership, self.misfit = leadership, ""
             answers += self._drop()
+        if state.is_leader:
+            self.diverged = None  # a majority found this log to be the group's
         for _ in range(min(len(self._questions), _QUESTIONS_AT_ONCE)):
             self._answer_question(self._questions.popleft(), answers)
         self._left = _ENTRIES_AT_ONCE
@@ -180,6 +183,8 @@ class EntryHandler(Generic[Token]):
 
     def _compare(self, request: PushEntryRequest) -> bool:
         index, is_good = request.first_entry_index, self._has(request.entries)
+        if is_good and index >= self._store.committed_index:
+            self.diverged = None
         known = self._equal_index(request)
         self._note_equal(request, max(known, index) if is_good else min(known, index - 1))
         return is_good

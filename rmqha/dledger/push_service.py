@@ -45,6 +45,7 @@ class PushService:
         self._told_unreadable = dict[str, str]()
         """Why who gets nothing, as it was told last."""
         self._lines: Final = LogLimit(burst=3)
+        self._diverged_lines: Final = LogLimit(burst=3)
 
     def wakeup(self) -> None:
         """Something was appended, pushed, answered, or made durable, or the role has changed."""
@@ -91,9 +92,12 @@ class PushService:
 
     def _tell_what_is_refused(self) -> None:
         handler = self._pusher.handler
-        if handler.diverged is not None and not self._has_told:
-            self._has_told = True
-            logger.error("dledger_follower.diverged", reason=str(handler.diverged))
+        if (handler.diverged is not None) != self._has_told:
+            self._has_told = handler.diverged is not None
+            if handler.diverged is None:
+                self._diverged_lines.log(logger.info, "dledger_follower.not_diverged")
+            else:
+                self._diverged_lines.log(logger.error, "dledger_follower.diverged", reason=str(handler.diverged))
         if handler.misfit and not self._has_told_misfit:
             self._lines.log(logger.warning, "dledger_follower.refuses", reason=handler.misfit, next="tried again")
         self._has_told_misfit = bool(handler.misfit)

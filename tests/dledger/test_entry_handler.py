@@ -57,6 +57,41 @@ def test_a_late_truncate_takes_back_nothing_that_was_cut_to_since() -> None:
     assert all_of(pushed.store) == [one, two, three]
 
 
+def diverged_from_the_next_leader() -> tuple[Pushed, list[DLedgerEntry]]:
+    """As of DLedger's: who leads again compares first where it had stopped as leader of a former term, and cuts."""
+    entries = put(leader(SimDisk().mount()), b"one", b"two", b"three")
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, entries[0])
+    assert pushed.push(PushType.APPEND, *entries[1:], commit_index=2) == Code.SUCCESS
+    follow(pushed.store, 2)
+    assert pushed.push(PushType.COMPARE, entries[0], term=2) == Code.SUCCESS
+    assert pushed.push(PushType.TRUNCATE, entries[0], term=2) == Code.INCONSISTENT_STATE
+    assert pushed.handler.diverged is not None
+    return pushed, entries
+
+
+def test_a_log_that_is_found_to_be_the_leader_s_is_diverged_no_more() -> None:
+    """Up to what is committed: what is equal before that says nothing about it."""
+    pushed, entries = diverged_from_the_next_leader()
+    assert pushed.push(PushType.COMPARE, entries[1], term=2) == Code.SUCCESS
+    assert pushed.handler.diverged is not None
+    other = replace(entries[2], body=b"THREE")
+    assert pushed.push(PushType.COMPARE, other, term=2) == Code.INCONSISTENT_STATE
+    assert pushed.handler.diverged is not None
+    assert pushed.push(PushType.COMPARE, entries[2], term=2) == Code.SUCCESS
+    assert pushed.handler.diverged is None
+    assert all_of(pushed.store) == entries
+    assert pushed.push(PushType.TRUNCATE, entries[0], term=2) == Code.SUCCESS, "late, and cuts nothing"
+    assert all_of(pushed.store) == entries
+
+
+def test_nor_is_the_log_of_who_leads() -> None:
+    pushed, _ = diverged_from_the_next_leader()
+    lead(pushed.store, 3)
+    pushed.handler.step(now=0.0)
+    assert pushed.handler.diverged is None
+
+
 async def test_a_late_truncate_to_what_has_been_deleted_since_alarms_nobody() -> None:
     """What is known to be as that leader has it lies behind (seed 27222)."""
     entries = put(leader(SimDisk().mount()), *[bytes(200)] * 6)
