@@ -24,9 +24,9 @@ LONG_FUNCTIONS = {
 CALLED_FROM_OUTSIDE = {
     *("LazyGroup.list_commands", "LazyGroup.get_command", "LazyGroup.format_commands"),  # click
     *("RmqhaDataSource.streamReader", "RmqhaDataSource.streamWriter", "RmqhaReader.partitions"),  # Spark
-    *("RmqhaStreamReader.initialOffset", "RmqhaStreamReader.latestOffset", "RmqhaStreamReader.getDefaultReadLimit"),
+    *("LogStreamReader.initialOffset", "RmqhaStreamReader.latestOffset", "RmqhaStreamReader.getDefaultReadLimit"),
     *("RmqhaStreamReader.reportLatestOffset", "RmqhaStreamReader.prepareForTriggerAvailableNow"),
-    *("RmqhaStreamReader.partitions",),
+    *("LogStreamReader.partitions", "UnlimitedStreamReader.latestOffset"),
 }
 ASKED_BY_TESTS = {
     *("encode_units", "decode_units", "encode_heartbeat", "format_properties", "decode_message_id", "key_hash"),

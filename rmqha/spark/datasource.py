@@ -5,6 +5,7 @@ Spark pickles these objects between the driver's Python processes and its worker
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -71,8 +72,16 @@ class RmqhaDataSource(spark.DataSource):
         return RmqhaReader(self._source, _columns(schema))
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For streaming queries."""
-        from rmqha.spark.stream import RmqhaStreamReader  # noqa: PLC0415 - only Spark >= 4.2 can load it
+        """For streaming queries.
+
+        Raises:
+            ConfigError: Spark 4.1 does not have what an option asks for.
+        """
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            from rmqha.spark.stream import UnlimitedStreamReader  # noqa: PLC0415 - as below
+
+            return UnlimitedStreamReader(self._source, _columns(schema))
+        from rmqha.spark.limited_stream import RmqhaStreamReader  # noqa: PLC0415 - only Spark >= 4.2 can load it
 
         return RmqhaStreamReader(self._source, _columns(schema))
 

@@ -22,8 +22,8 @@ class Stream:
     """A stream's reader, called as Spark calls it; no JVM."""
 
     def __init__(self, store: Path, master: str) -> None:
+        from rmqha.spark.limited_stream import RmqhaStreamReader  # noqa: PLC0415
         from rmqha.spark.source_options import parse_options  # noqa: PLC0415 - an extra
-        from rmqha.spark.stream import RmqhaStreamReader  # noqa: PLC0415
 
         options = {"path": str(store), "until": "confirmed", "addresses": master}
         self._reader = RmqhaStreamReader(parse_options(options), ("physicalOffset",))

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no limits")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
+from rmqha.spark.limited_stream import RmqhaStreamReader
 from rmqha.spark.position import from_json
 from rmqha.spark.source_options import parse_options
-from rmqha.spark.stream import RmqhaStreamReader
 from tests.spark.logs import LedgerWriter, LogWriter, record
+from tests.spark.stream_readers import offsets_between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,15 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 
 def reader(root: Path, **options: str) -> RmqhaStreamReader:
     return RmqhaStreamReader(parse_options({"path": str(root), **options}), ("physicalOffset",))
-
-
-def offsets_between(stream: RmqhaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-    return [
-        offset
-        for partition in stream.partitions(start, end)
-        for batch in stream.read(partition)
-        for offset in batch.column(0).to_pylist()
-    ]
 
 
 def places(offsets: dict[str, Any]) -> dict[str, int]:

@@ -1,0 +1,60 @@
+"""Streams with Spark 4.1, which limits no batch and does not say where the last one ended."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+from rmqha.errors import ConfigError, StoreError
+from rmqha.spark import datasource
+from rmqha.spark.datasource import RmqhaDataSource
+from rmqha.spark.source_options import parse_options
+from rmqha.spark.stream import UnlimitedStreamReader
+from tests.spark.logs import LogWriter
+from tests.spark.stream_readers import offsets_between
+
+
+def reader(root: Path, **options: str) -> UnlimitedStreamReader:
+    return UnlimitedStreamReader(parse_options({"path": str(root), **options}), ("physicalOffset",))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    writer = LogWriter(tmp_path / "store")
+    for index in range(300):
+        writer.append(b"m" * (index % 700))
+    return writer
+
+
+def test_batches_join_without_gap_or_duplicate_whoever_reads_them(log: LogWriter) -> None:
+    at, found = reader(log.root).initialOffset(), list[int]()
+    for _ in range(3):
+        end = reader(log.root).latestOffset()
+        found += offsets_between(reader(log.root), at, end)
+        assert offsets_between(reader(log.root), end, reader(log.root).latestOffset()) == []
+        at = end
+        for _ in range(100):
+            log.append(b"more" * 100)
+    assert found == [at for at in log.offsets if at < log.offsets[-100]]
+
+
+def test_a_log_that_was_cut_is_no_new_one(log: LogWriter) -> None:
+    at = reader(log.root).latestOffset()
+    log.write(log.offsets[-5], bytes(log.end - log.offsets[-5]))
+    with pytest.raises(StoreError):
+        reader(log.root).partitions(at, reader(log.root).latestOffset())
+
+
+def test_what_it_cannot_do_is_refused(log: LogWriter) -> None:
+    """Rather than done otherwise: a batch of all there is, or of what a failover may cut."""
+    with pytest.raises(ConfigError, match=r"maxBytesPerTrigger: .*pyspark>=4\.2"):
+        reader(log.root, maxBytesPerTrigger="1m")
+    with pytest.raises(ConfigError, match=r"until=confirmed: .*pyspark>=4\.2"):
+        reader(log.root, until="confirmed", addresses="127.0.0.1:10911")
+
+
+def test_an_older_spark_gets_this_one(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = RmqhaDataSource({"path": str(log.root)})
+    assert not isinstance(source.streamReader(source.schema()), UnlimitedStreamReader)
+    monkeypatch.setattr(datasource, "find_spec", lambda _name: None)
+    assert isinstance(source.streamReader(source.schema()), UnlimitedStreamReader)
