@@ -1,17 +1,15 @@
 """A streaming query is killed (SIGKILL, with its JVM) again and again while the log grows: every message once."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.logs import LogWriter, record
+from tests.spark.growing_log import GrowingLog, wait_for_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,50 +30,10 @@ writer.start(out).awaitTermination()
 """
 
 
-class GrowingLog:
-    """Appends a record at a time, its beginning first and the rest a little later, until told to end."""
-
-    def __init__(self, root: Path) -> None:
-        self.log = LogWriter(root, file_size=1 << 20)
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        chance = random.Random(8)
-        while not self._end.wait(0.01):
-            body = chance.randbytes(chance.randint(1, 3000))
-            if chance.random() < 0.2:
-                torn = record(self.log.end, body)[: chance.randint(1, 80)]
-                if self.log.end % self.log.file_size + len(body) + 200 < self.log.file_size:
-                    self.log.write(self.log.end, torn)
-                    self._end.wait(0.01)
-            self.log.append(body)
-
-
 def start(root: Path, out: Path, checkpoint: Path, once: str) -> subprocess.Popen[bytes]:
     """The query in a process group of its own."""
     command = [sys.executable, "-c", QUERY, str(root), str(out), str(checkpoint), once]
     return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def wait_for_batches(checkpoint: Path, more_than: int, query: subprocess.Popen[bytes]) -> int:
-    """Return the number of committed batches once it has grown; the query must be alive."""
-    deadline = threading.Event()
-    for _ in range(3000):
-        done = len(list((checkpoint / "commits").glob("[0-9]*")))
-        if done > more_than:
-            return done
-        assert query.poll() is None, "the query ended by itself"
-        deadline.wait(0.1)
-    raise AssertionError("no batch within five minutes")
 
 
 def test_every_message_once(spark: "SparkSession", tmp_path: Path) -> None:
