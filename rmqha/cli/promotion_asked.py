@@ -75,5 +75,5 @@ def messages_beyond(store: Path, offset: int) -> int:
         CliError: there is no commitlog.
         CorruptLogError: it is damaged there.
     """
-    reader = LogReader(OsDisk(), commit_log_directory(str(store)))
-    return sum(1 for _ in reader.messages(offset))
+    with LogReader(OsDisk(), commit_log_directory(str(store))) as reader:
+        return sum(1 for _ in reader.messages(offset))

@@ -38,15 +38,15 @@ def plan_cut(disk: Disk, commit_log_directory: str, offset: int) -> LogCut:
             segment is too long.
         StoreReadError: the directory cannot be read.
     """
-    reader = LogReader(disk, commit_log_directory)
-    holding = [segment for segment in reader.segments if segment.offset <= offset <= segment.end_offset]
-    if not holding:
-        raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}, nor at the end of one")
-    _check_size(holding[-1], _file_size(reader.segments))
-    _check_boundary(holding[-1], offset)
-    behind = [segment for segment in reader.segments if segment.offset > offset]
-    records = _count(holding[-1], offset - holding[-1].offset) + sum(_count(segment, 0) for segment in behind)
-    return LogCut(offset, records, len(behind))
+    with LogReader(disk, commit_log_directory) as reader:
+        holding = [segment for segment in reader.segments if segment.offset <= offset <= segment.end_offset]
+        if not holding:
+            raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}, nor at the end of one")
+        _check_size(holding[-1], _file_size(reader.segments))
+        _check_boundary(holding[-1], offset)
+        behind = [segment for segment in reader.segments if segment.offset > offset]
+        records = _count(holding[-1], offset - holding[-1].offset) + sum(_count(segment, 0) for segment in behind)
+        return LogCut(offset, records, len(behind))
 
 
 def _file_size(segments: Sequence[Segment]) -> int:

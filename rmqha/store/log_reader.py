@@ -6,7 +6,7 @@ The end is then wherever the records end; a blank at the end of the last segment
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rmqha.codec.compression import inflate
 from rmqha.codec.record.message import StoredMessage, decode_scanned
@@ -50,6 +50,7 @@ class LogReader:
     """The segments of a commitlog directory, oldest first, and their records.
 
     A file of a name that is no segment's is passed over here; :func:`~rmqha.store.log_verify.verify_log` reports it.
+    With the end of a ``with`` block its files are closed; else some day, when Python looks for what nobody refers to.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -58,13 +59,19 @@ class LogReader:
         Raises:
             StoreReadError: it cannot be read.
         """
-        open_files = OpenFiles(_OPEN_FILES_MAX)
+        self._open_files: Final = OpenFiles(_OPEN_FILES_MAX)
         self.directory: Final = directory
         self.segments: Final[list[Segment]] = []
         for name in disk.listdir(directory):
             if (offset := parse_file_name(name)) is not None:
-                segment = Segment(disk, f"{directory}/{name}", offset, open_files=open_files)
+                segment = Segment(disk, f"{directory}/{name}", offset, open_files=self._open_files)
                 self.segments.extend([segment] if segment.size else [])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open_files.close()
 
     @property
     def min_offset(self) -> int:

@@ -80,21 +80,21 @@ def verify_log(
     """
     found = LogVerification()
     _check_names(disk, directory, found)
-    reader = LogReader(disk, directory)
-    found.min_offset = found.end_offset = reader.min_offset
-    expected_size = reader.segments[0].size if reader.segments else 0
-    for number, segment in enumerate(reader.segments):
-        if number and segment.offset != reader.segments[number - 1].end_offset:
-            missing = reader.segments[number - 1].end_offset
-            reason = f"segment {file_name(missing)} is missing, or of a wrong length"
-            found.problems.append(Problem(segment.path, 0, missing, reason))
-        if segment.size != expected_size:
-            reason = f"{segment.size} bytes, but the first segment has {expected_size}"
-            found.problems.append(Problem(segment.path, 0, segment.offset, reason))
-        found.segments += 1
-        if not _verify_segment(segment, found, torn_from):
-            break
-        on_segment(found)
+    with LogReader(disk, directory) as reader:
+        found.min_offset = found.end_offset = reader.min_offset
+        expected_size = reader.segments[0].size if reader.segments else 0
+        for number, segment in enumerate(reader.segments):
+            if number and segment.offset != reader.segments[number - 1].end_offset:
+                missing = reader.segments[number - 1].end_offset
+                reason = f"segment {file_name(missing)} is missing, or of a wrong length"
+                found.problems.append(Problem(segment.path, 0, missing, reason))
+            if segment.size != expected_size:
+                reason = f"{segment.size} bytes, but the first segment has {expected_size}"
+                found.problems.append(Problem(segment.path, 0, segment.offset, reason))
+            found.segments += 1
+            if not _verify_segment(segment, found, torn_from):
+                break
+            on_segment(found)
     return found
 
 

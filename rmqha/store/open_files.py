@@ -114,6 +114,11 @@ class OpenFiles:
             file.close()
         return file
 
+    def close(self) -> None:
+        """Let go of all files."""
+        for owner in list(self._open):
+            self.forget(owner)
+
     def _close_down_to(self, count: int) -> bool:
         """Close until so many are left; False if none could be closed."""
         before = len(self._open)

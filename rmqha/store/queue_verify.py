@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from rmqha.codec.consume_queue import FILLER_SIZE, UNIT_SIZE
@@ -55,21 +56,21 @@ def verify_queues(
     size = _file_size(disk, queue_directory)
     if size == 0:
         return QueueVerification()
-    table = ConsumeQueueTable(disk, queue_directory, file_size=size, open_files=OpenFiles(_OPEN_FILES_MAX))
-    try:
-        table.load(writable=False)
-    except CorruptLogError as error:
-        return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
-    reader = LogReader(disk, log_directory)
-    table.correct_min_offset(reader.min_offset)
-    ends_at = reader.segments[-1].end_offset if goes_on and reader.segments else None
-    comparison = _Comparison(table, queue_directory, ends_at=ends_at, deleted=deleted or {})
-    for request in _requests(reader):
-        comparison.add(request)
-        if len(comparison.found.problems) >= PROBLEMS_MAX:
-            return comparison.found
-    comparison.finish()
-    return comparison.found
+    with closing(OpenFiles(_OPEN_FILES_MAX)) as open_files, LogReader(disk, log_directory) as reader:
+        table = ConsumeQueueTable(disk, queue_directory, file_size=size, open_files=open_files)
+        try:
+            table.load(writable=False)
+        except CorruptLogError as error:
+            return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
+        table.correct_min_offset(reader.min_offset)
+        ends_at = reader.segments[-1].end_offset if goes_on and reader.segments else None
+        comparison = _Comparison(table, queue_directory, ends_at=ends_at, deleted=deleted or {})
+        for request in _requests(reader):
+            comparison.add(request)
+            if len(comparison.found.problems) >= PROBLEMS_MAX:
+                return comparison.found
+        comparison.finish()
+        return comparison.found
 
 
 def _file_size(disk: Disk, directory: str) -> int:

@@ -10,14 +10,16 @@ from typing import Any, Final
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import decode_route
+from rmqha.namesrv import route_processor
 from rmqha.remoting.answers_in_turns import ASKED_MAX
 from rmqha.remoting.client import RemotingClient
+from rmqha.store.config_files import encode_in_turns
 from tests.namesrv.machines import NameServerMachine, ask, register
 from tests.sim.sim_net import SimNet
 
@@ -292,13 +294,17 @@ async def test_thousands_of_topics_leave_everybody_else_their_turn(
 
 
 async def test_a_route_of_a_thousand_brokers_leaves_everybody_else_their_turn(
-    machine: NameServerMachine, client: RemotingClient
+    machine: NameServerMachine, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of 25,000, which five addresses may register, took a fifth of a second in one step, as often as asked for."""
     for broker in range(1024):
         name, broker_id = f"b{broker // 64}", broker % 64
         await register(client, "t", name=name, broker_id=broker_id, address=f"10.1.{broker // 250}.{broker % 250}:1")
-    answered = list[str]()
+    answered, encode, may_go_on = list[str](), encode_in_turns, trio.Event()
+
+    async def encode_slowly(value: dict[str, Any]) -> bytes:
+        await may_go_on.wait()
+        return await encode(value)
 
     async def ask_for(topic: str, clients: RemotingClient) -> None:
         request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic}, version=409)
@@ -307,9 +313,13 @@ async def test_a_route_of_a_thousand_brokers_leaves_everybody_else_their_turn(
             assert sum(len(broker.broker_addrs) for broker in decode_route(answer.body).broker_datas) == 1024
         answered.append(topic)
 
+    monkeypatch.setattr(route_processor, "encode_in_turns", encode_slowly)
     async with machine.client() as other, trio.open_nursery() as nursery:
         nursery.start_soon(ask_for, "t", client)
-        nursery.start_soon(ask_for, "unknown", other)
+        await ask_for("unknown", other)
+        await wait_all_tasks_blocked()
+        assert answered == ["unknown"]
+        may_go_on.set()
     assert answered == ["unknown", "t"]
 
 
