@@ -16,6 +16,7 @@ from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import ClientState, HAClientInfo
 from rmqha.ha.slave_connection import SlaveConnection, UnfitMasterError
+from rmqha.log_limit import LogLimit
 from rmqha.replication.backoff import Backoff
 from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
@@ -129,8 +130,10 @@ class HAClient:
         self._address_known: Final = trio.Event()
         self._attempt = trio.CancelScope()
         self._state = ClientState.NO_MASTER
-        self._last_error = ""
+        self._last_error = self._told_error = ""
         self._is_told_connected = False
+        self._lines: Final = LogLimit()
+        """Who gives a little and closes is followed by the next connection at once."""
         self._has_warned = False
         self.final_error: StoreError | None = None
         """Why replication is over for good, if it is: the process's exit code tells of it."""
@@ -186,9 +189,9 @@ class HAClient:
         logger.error("ha_client.stopped", state=state.value, master=str(self._address), reason=str(error))
 
     def _pause(self, state: ClientState, error: Exception) -> None:
-        """Note why to wait; logged when that changes, not at every attempt (spec: ha §15 row 15)."""
-        if str(error) != self._last_error:
-            self._is_told_connected = False
+        """Note why to wait; logged when that changes, not at every attempt (spec: ha §15 row 15), or all went well."""
+        if str(error) != self._told_error and self._lines.take(now=trio.current_time()):
+            self._told_error, self._is_told_connected = str(error), False
             logger.warning("ha_client.disconnected", state=state.value, master=str(self._address), reason=str(error))
         self._state, self._last_error = state, str(error)
 
@@ -225,6 +228,7 @@ class HAClient:
             has_lasted = trio.current_time() - started_at >= options.ha_housekeeping_interval_s
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
+                self._told_error = ""
 
     async def _ask(self, question: Awaitable[LogRange | None]) -> LogRange | None:
         try:

@@ -192,8 +192,12 @@ class HAService:
         self.group_transfer.cut(end)
 
     def _on_left(self, connection: HAConnection) -> None:
-        """A slave's connection has ended by itself; it may have another one already."""
-        if self._is_back(connection):
+        """A slave's connection has ended by itself; it may have another one already.
+
+        Of a slave, one that never said its name was its master's, which has caught up: it is no slave that is missed.
+        """
+        is_master = self.options.is_slave and not connection.replica.who.name
+        if is_master or self._is_back(connection):
             return
         now = trio.current_time()
         who, peer, acked = connection.replica.who, connection.peer, connection.session.slave_ack_offset

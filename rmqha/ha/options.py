@@ -29,6 +29,8 @@ class HAOptions:
     in_sync_replicas: int
     ha_send_durable_only: bool
     ha_start_from: HaStartFrom
+    is_slave: bool
+    """A slave follows a master itself, which catches up from it when it comes back."""
 
     def session_settings(self, file_size: int) -> MasterSettings:
         """What the sessions of a master are told whose log has files of this size."""

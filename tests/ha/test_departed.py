@@ -159,6 +159,19 @@ async def test_a_slave_that_has_another_connection_has_not_left(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_master_that_caught_up_from_this_slave_is_no_slave_that_is_gone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Monitors were told of a lost slave after each restart of a master with haPeers. It says no name."""
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(is_slave=True))
+    for name in ("", "pair/2"):
+        (await slave_from("10.0.0.1", nursery, network, service, name=name)).stream.close()
+        await settle()
+    assert [gone.name for gone in service.info().departed] == ["pair/2"]
+    nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("host", ["10.0.0.2", "127.0.0.1"])
 async def test_slaves_that_share_an_address_are_told_apart_by_name(
     host: str, nursery: trio.Nursery, autojump_clock: MockClock

@@ -68,6 +68,27 @@ async def test_each_end_of_a_connection_that_was_told_is_followed_by_its_return(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_loss_is_told_again_even_if_it_is_for_the_same_reason(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The second time a master is killed its slave's log did not say so."""
+    network = MemoryNetwork()
+    with capture_logs() as logs:
+        service = await start_master(nursery, network, MemoryLog.holding(DATA))
+        start_slave(nursery, network, MemoryLog(), service.port)
+        for _ in range(3):
+            await trio.sleep(30.0)
+            (stream,) = service.connections
+            stream.close()
+        await trio.sleep(30.0)
+    told = [entry["event"] for entry in logs if entry["log_level"] != "debug"]
+    assert [event for event in told if event in {"ha_client.connected", "ha_client.disconnected"}] == [
+        *("ha_client.connected", "ha_client.disconnected") * 3,
+        "ha_client.connected",
+    ]
+    nursery.cancel_scope.cancel()
+
+
 async def test_closes_without_progress_back_off_one_two_four_five(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

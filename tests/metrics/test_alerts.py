@@ -41,10 +41,10 @@ def promtool() -> str:
     return found
 
 
-def series(before: Scrapes, after: Scrapes, *, flapping: Sample | None = None) -> list[dict[str, str]]:
+def series(before: Scrapes, after: Scrapes, *, flapping: Sequence[Sample] = ()) -> list[dict[str, str]]:
     """Each sample for a while as it was, and then as it is; what there is no more ends, what grew goes on to grow.
 
-    ``flapping`` is 0 and 1 by turns then.
+    Those that are ``flapping`` are 0 and 1 by turns then; of several, one of two is 1 while the others are 0.
     """
     told = []
     for instance in before.keys() | after.keys():
@@ -58,8 +58,9 @@ def series(before: Scrapes, after: Scrapes, *, flapping: Sample | None = None) -
             told_before = f"{former[key]!r}+0x{STEPS - 1}" if key in former else f"_x{STEPS}"
             growth = max(0.0, present[key] - former.get(key, 0.0)) if key in present and name.endswith(GROWING) else 0.0
             told_then = f"{present[key]!r}+{growth!r}x{STEPS - 1}" if key in present else f"_x{STEPS}"
-            if key == flapping:
-                told_then = " ".join((["0", "0", "1", "1"] * STEPS)[:STEPS])
+            if key in flapping:
+                turns = ["0", "0", "1", "1"] if flapping.index(key) % 2 == 0 else ["1", "1", "0", "0"]
+                told_then = " ".join((turns * STEPS)[:STEPS])
             told.append({"series": f"{name}{{{text}}}", "values": f"{told_before} {told_then}"})
     return told
 
@@ -71,7 +72,7 @@ def fires(
     after: Scrapes,
     *,
     expected: Sequence[str],
-    flapping: Sample | None = None,
+    flapping: Sequence[Sample] = (),
 ) -> None:
     """Check that these alerts fire in the end, and none before the trouble."""
 
@@ -138,7 +139,7 @@ async def test_a_slave_that_comes_and_goes_and_never_catches_up(
     lag = ("rmqha_slave_lag_seconds", key[1])
     assert (away["master"][key], away["master"][lag] > 60) == (0, True)
     flapping = {"master": before["master"] | {lag: away["master"][lag]}}
-    fires(promtool, tmp_path, before, flapping, expected=["RmqhaSlaveLag"], flapping=key)
+    fires(promtool, tmp_path, before, flapping, expected=["RmqhaSlaveLag"], flapping=[key])
 
 
 async def test_a_slave_whose_master_is_lost_and_one_that_is_ahead(
@@ -159,6 +160,9 @@ async def test_a_slave_whose_master_is_lost_and_one_that_is_ahead(
         await trio.sleep(10)
         ahead = {"slave": await other.scrape()}
     fires(promtool, tmp_path, before, alone, expected=["RmqhaFollowerWithoutMaster"])
+    states = [("rmqha_follower_state", frozenset({("state", state)})) for state in ("waiting", "comparing")]
+    assert alone["slave"].keys() >= set(states)
+    fires(promtool, tmp_path, before, alone, expected=["RmqhaFollowerWithoutMaster"], flapping=states)
     fires(promtool, tmp_path, before, ahead, expected=["RmqhaFollowerNeedsAPerson"])
 
 
