@@ -143,7 +143,8 @@ def test_a_stream_that_is_killed_writes_each_message_once(lakehouse: Lakehouse, 
             done = wait_for_batches(checkpoint, done + 1, query)
             os.killpg(query.pid, signal.SIGKILL)
             query.communicate()
-    lakehouse.run(tmp_path, "once")
+    for _ in range(2):  # Spark 4.1 ends after one batch, and that may be the one that was killed
+        lakehouse.run(tmp_path, "once")
     last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
     (checkpoint / "commits" / str(last)).unlink()
     (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
