@@ -29,7 +29,7 @@ public class LitePull {
         }
         assign.assign(queues);
         for (MessageQueue queue : queues) {
-            assign.seekToBegin(queue);
+            seekToBegin(assign, queue);
         }
         new Thread(() -> printAll("lite", lite)).start();
         printAll("assign", assign);
@@ -47,6 +47,18 @@ public class LitePull {
         while (true) {
             try {
                 return consumer.fetchMessageQueues(topic);
+            } catch (Exception error) {
+                System.out.println("again after " + error);
+                Thread.sleep(500);
+            }
+        }
+    }
+
+    private static void seekToBegin(DefaultLitePullConsumer consumer, MessageQueue queue) throws InterruptedException {
+        while (true) {
+            try {
+                consumer.seekToBegin(queue);
+                return;
             } catch (Exception error) {
                 System.out.println("again after " + error);
                 Thread.sleep(500);
