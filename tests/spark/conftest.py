@@ -1,12 +1,24 @@
-"""One Spark session for all tests marked ``spark``, as a user of ``pip install`` has it."""
+"""One Spark session for all tests marked ``spark``, as a user of ``pip install`` has it; and a log for streams."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.logs import LogWriter
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    """Of 300 messages, in some files."""
+    writer = LogWriter(tmp_path / "store")
+    for index in range(300):
+        writer.append(b"m" * (index % 700))
+    return writer
 
 
 @pytest.fixture(scope="session")

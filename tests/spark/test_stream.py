@@ -32,14 +32,6 @@ def places(offsets: dict[str, Any]) -> dict[str, int]:
     return {broker: from_json(position).offset for broker, position in offsets.items()}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> LogWriter:
-    writer = LogWriter(tmp_path / "store")
-    for index in range(300):
-        writer.append(b"m" * (index % 700))
-    return writer
-
-
 def test_limited_batches_join_without_gap_or_duplicate(log: LogWriter) -> None:
     """Every batch ends at a record's start, about as far as asked."""
     stream = reader(log.root, maxBytesPerTrigger="3000")

@@ -18,14 +18,6 @@ def reader(root: Path, **options: str) -> UnlimitedStreamReader:
     return UnlimitedStreamReader(parse_options({"path": str(root), **options}), ("physicalOffset",))
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> LogWriter:
-    writer = LogWriter(tmp_path / "store")
-    for index in range(300):
-        writer.append(b"m" * (index % 700))
-    return writer
-
-
 def test_batches_join_without_gap_or_duplicate_whoever_reads_them(log: LogWriter) -> None:
     at, found = reader(log.root).initialOffset(), list[int]()
     for _ in range(3):
