@@ -126,6 +126,7 @@ class BrokerStatus:
             "lost_queues": store.queue_rebuild.describe() or None,
             "stopped_queues": store.queues.stopped.describe() or None,
             "hidden_messages": store.hidden_messages(),
+            "deleted_early": store.cleaner.early.facts(now=self._clock()),
             "index_trouble": store.index.trouble or None,
             "not_saved": self._tables.trouble or None,
             "disk_used_percent": store.disk_used_percent,

@@ -113,6 +113,11 @@ def check_disk(config: BrokerConfig) -> Findings:
     elif usage.available < _SEGMENTS_WANTED * segment:
         few = f", less than {_SEGMENTS_WANTED} segments of mappedFileSizeCommitLog={segment}"
         yield Finding(FAIL, "disk", what + few, "make room, or set smaller segments for a new store")
+    elif config.clean_file_forcibly_enable and usage.used_percent > config.disk_space_clean_forcibly_ratio:
+        lost = (
+            f": above diskSpaceCleanForciblyRatio={config.disk_space_clean_forcibly_ratio} unexpired files are deleted"
+        )
+        yield Finding(FAIL, "disk", what + lost, "make room, or keep messages for less time (fileReservedTime)")
     elif usage.used_percent >= config.disk_max_used_space_ratio:
         early = f": above diskMaxUsedSpaceRatio={config.disk_max_used_space_ratio} expired files go at any hour"
         yield Finding(WARN, "disk", what + early, "make room, or keep messages for less time (fileReservedTime)")

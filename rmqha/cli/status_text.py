@@ -21,6 +21,8 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
         lines.append(f"  disk     {facts['disk_used_percent']} % used{ago}")
     if facts.get("hidden_messages"):
         lines.append(f"  hidden   {_hidden(facts['hidden_messages'])}")
+    if early := facts.get("deleted_early"):
+        lines.append(f"  deleted  {early['segments']:,} unexpired segments, the last {early['last_s_ago']:.0f} s ago")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]
     lines += [f"  departed {_departed(gone)}" for gone in (facts.get("ha") or {}).get("departed", ())]
     if facts.get("dledger"):

@@ -9,6 +9,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
+    deleted_early    segments of the log deleted before they had expired: segments, last_s_ago; or None
     index_trouble    why messages that come now are not found by key, in a sentence, or None
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     disk_used_percent disk_looked_s_ago
@@ -51,6 +52,7 @@ _ONE_SLAVE: Final = (
 )
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
+_DELETED_RECENTLY_S: Final = 3600.0
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master; nothing is cut. See docs/operations.md, 'Slave ahead of the master'",
@@ -97,7 +99,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
     sentences = filter(None, [facts.get(name) for name in _TROUBLES])
-    troubles = [*_bugs_met(facts), *sentences, *facts.get("not_registered", ())]
+    troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *facts.get("not_registered", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
         return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles))
@@ -118,6 +120,16 @@ def _bugs_met(facts: dict[str, Any]) -> list[str]:
     )
     told = "{} {} met a bug in this broker: see {} in its log, and please report it"
     return [told.format(count, what, event) for count, what, event in met if count]
+
+
+def _deleted_early(facts: dict[str, Any]) -> list[str]:
+    early = facts.get("deleted_early")
+    if not early or early["last_s_ago"] > _DELETED_RECENTLY_S:
+        return []
+    told = f"{early['segments']} segments of its log were deleted before they had expired, the last {early['last_s_ago']:.0f} s"
+    return [
+        f"{told} ago: its disk is too full. Make room; see docs/operations.md, 'Messages deleted before their time'"
+    ]
 
 
 def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:

@@ -61,12 +61,20 @@ class CleanSpaceService:
             return 0
         force = self.is_need_force_clean and self._config.enable_disk_force_clean
         first = self._store.ledger_begin_index
+        unexpired: list[str] = []
+
+        def may_go(path: str) -> bool:
+            # By force, too, not in a read-only directory: that gives no room where files are made, or fails.
+            if self._is_expired(path):
+                return True
+            unexpired.append(path)
+            return force and not self._is_read_only(path)
+
         try:
-            count = await self._store.data_file_list.delete_expired_file_by_time(
-                self._may_go_by_force if force else self._is_expired, kept_from=self._kept_from()
-            )
+            count = await self._store.data_file_list.delete_expired_file_by_time(may_go, kept_from=self._kept_from())
         finally:
             self._store.revise_ledger_begin_index()
+            self._tell_unexpired(unexpired)
         if count:
             logger.info(
                 "clean_space_service.deleted",
@@ -78,6 +86,17 @@ class CleanSpaceService:
             )
             await self._disk.release_unlinked()
         return count
+
+    def _tell_unexpired(self, paths: list[str]) -> None:
+        """Of those that had not expired some are gone."""
+        kept = {file.path for file in self._store.data_file_list.mapped_files}
+        for path in paths:
+            if path not in kept:
+                self._store.early.note(now=trio.current_time())
+                told = "make room, or lower fileReservedTime; entries that nobody has read may be gone"
+                logger.warning(
+                    "clean_space_service.deleted_unexpired", path=path, data_ratio=self.data_ratio, next=told
+                )
 
     def _look(self) -> None:
         config, store = self._config, self._store
@@ -148,10 +167,6 @@ class CleanSpaceService:
 
     def _is_read_only(self, path: str) -> bool:
         return path.rpartition("/")[0] in self._config.read_only_paths
-
-    def _may_go_by_force(self, path: str) -> bool:
-        """Not in a read-only directory: that gives no room where files are made, or fails. Files go in order only."""
-        return not self._is_read_only(path) or self._is_expired(path)
 
     def _is_expired(self, path: str) -> bool:
         return self._disk.mtime_ms(path) + self._config.file_reserved_time_s * 1000 <= self._now_ms()

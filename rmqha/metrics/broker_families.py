@@ -103,6 +103,14 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
     yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)
 
 
+def deleted_early(broker: BrokerController) -> Iterator[Metric]:
+    """What a crowded disk cost, of a member's log or a classic one."""
+    member = broker.replication.facts().get("deleted_early")
+    segments = member["segments"] if member else broker.store.cleaner.early.segments
+    meaning = "Segments of the log deleted before they had expired, since its disk was too full."
+    yield counter("rmqha_unexpired_segments_deleted", meaning, segments)
+
+
 def _index_lag(broker: BrokerController, dispatched: int) -> int:
     store = broker.store
     return max(0, dispatched - store.index.position) if store.options.message_index_enable else 0

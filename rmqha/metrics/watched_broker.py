@@ -40,6 +40,7 @@ class WatchedBroker:
             parts.pulls,
             parts.log,
             parts.hidden,
+            parts.deleted_early,
             parts.disks,
             parts.clients,
             replication,

@@ -17,6 +17,7 @@ from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk, DiskUsage
+from rmqha.store.early_deletions import EarlyDeletions
 from rmqha.store.running_flags import RunningFlags
 
 logger = structlog.get_logger()
@@ -143,6 +144,8 @@ class CleanCommitLogService:
         self.log_disk: DiskUsage | None = None
         """The log's disk at the last look, and the queues'; None if unknown."""
         self.queues_disk: DiskUsage | None = None
+        self.early: Final = EarlyDeletions()
+        """What went before it had expired."""
 
     def keep_from(self, kept_from: Callable[[], int]) -> None:
         """From now on spare what lies behind ``kept_from()``, which others still need, until the disk forces us."""
@@ -250,11 +253,26 @@ class CleanCommitLogService:
         for mapped in deletable:
             if self._log.files[0].path != mapped.path or not self._is_deletable(mapped, force=force):
                 break  # while others were awaited
+            left_s = (self._expires_ms(mapped) - self._now_ms()) / 1000
             await self._log.delete_first_in_thread()
-            logger.info("commit_log.segment_deleted", path=mapped.path, forced=force)
+            self._tell_deleted(mapped, left_s=left_s)
             deleted += 1
             await trio.sleep(self._options.delete_commit_log_files_interval_s)
         return deleted
+
+    def _tell_deleted(self, mapped: LogFile, *, left_s: float) -> None:
+        if left_s <= 0:
+            logger.info("commit_log.segment_deleted", path=mapped.path)
+            return
+        self.early.note(now=trio.current_time())
+        logger.warning(
+            "commit_log.unexpired_segment_deleted",
+            path=mapped.path,
+            expires_in_h=round(left_s / 3600, 2),
+            disk_used_percent=self.log_disk_used_percent,
+            disk_space_clean_forcibly_ratio=self._options.disk_space_clean_forcibly_ratio,
+            next="make room, or lower fileReservedTime; messages that nobody has read may be gone",
+        )
 
     def _is_deletable(self, mapped: LogFile, *, force: bool) -> bool:
         """Whether a segment that is not the last may go, if those before it do."""
@@ -262,8 +280,10 @@ class CleanCommitLogService:
             return False
         if force:
             return True
-        expires_ms = self._disk.mtime_ms(mapped.path) + self._options.file_reserved_time_s * 1000
-        return self._now_ms() >= expires_ms and mapped.end_offset <= self._kept_from()
+        return self._now_ms() >= self._expires_ms(mapped) and mapped.end_offset <= self._kept_from()
+
+    def _expires_ms(self, mapped: LogFile) -> float:
+        return self._disk.mtime_ms(mapped.path) + self._options.file_reserved_time_s * 1000
 
 
 async def _nothing(_offset: int) -> bool:

@@ -69,6 +69,8 @@ def test_a_clock_behind_the_log_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         (DiskUsage(1 << 40, 1 << 39, 50, read_only=False), None, ""),
         (DiskUsage(1 << 40, 1 << 39, 76, read_only=False), "warn", "diskMaxUsedSpaceRatio=75"),
+        (DiskUsage(1 << 40, 1 << 39, 85, read_only=False), "warn", "diskMaxUsedSpaceRatio=75"),
+        (DiskUsage(1 << 40, 1 << 39, 86, read_only=False), "fail", "diskSpaceCleanForciblyRatio=85 unexpired files"),
         (DiskUsage(1 << 40, 1 << 39, 90, read_only=False), "fail", "diskSpaceWarningLevelRatio=90 refuses sends"),
         (DiskUsage(1 << 32, 1 << 31, 50, read_only=False), "fail", "less than 3 segments"),
         (DiskUsage(1 << 40, 1 << 39, 50, read_only=True), "fail", "is read-only"),

@@ -43,6 +43,18 @@ def test_the_verdict_follows_from_the_facts(facts: dict[str, Any], level: str, i
     assert bool(verdict.reasons) == (level != "ok")
 
 
+@pytest.mark.parametrize("facts", [slave("transfer"), master()])
+def test_segments_deleted_before_their_time_are_a_trouble_for_an_hour(facts: dict[str, Any]) -> None:
+    before = judge(facts)
+    recent = judge(facts | {"deleted_early": {"segments": 3, "last_s_ago": 3599.0}})
+    assert (recent.level, recent.in_sync) == ("degraded", before.in_sync)
+    assert "3 segments of its log were deleted before they had expired" in recent.reasons[-1]
+    assert "'Messages deleted before their time'" in recent.reasons[-1]
+    old = facts | {"deleted_early": {"segments": 3, "last_s_ago": 3601.0}}
+    assert judge(old) == before
+    assert "  deleted  3 unexpired segments, the last 3601 s ago" in render_status(old, judge(old)).splitlines()
+
+
 def test_hidden_messages_are_shown_and_are_no_trouble() -> None:
     """An operator who deleted a topic wants them to be."""
     facts = slave("transfer", hidden_messages={"messages": 1005, "queues": {"t/0": 1000, "t/1": 5}})

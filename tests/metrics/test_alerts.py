@@ -205,6 +205,7 @@ async def test_a_group_loses_a_member_and_then_its_majority(
     [
         ({"rmqha_dispatch_lag_bytes": 1e9}, "RmqhaDispatchBehind"),
         ({"rmqha_stopped_queues": 1.0}, "RmqhaQueueStopped"),
+        ({"rmqha_unexpired_segments_deleted_total": 1.0}, "RmqhaDeletesUnexpired"),
         ({"process_max_fds": 1.0}, "RmqhaDescriptors"),
         ({"rmqha_requests_broken_total": 1.0}, "RmqhaBug"),
         ({"rmqha_recovering": 1.0}, "RmqhaRecovering"),

@@ -398,3 +398,35 @@ async def test_the_queues_disk_counts_as_well(autojump_clock: MockClock, machine
         used["/store/consumequeue"] = 50
         await store.cleaner.clean()
         assert not store.is_disk_full
+
+
+async def test_what_goes_before_it_expires_is_warned_of_and_counted(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    """What is expired goes without a word, also by force."""
+    options = replace(NEVER, disk_space_clean_forcibly_ratio=85, clean_file_forcibly_enable=True)
+    async with running(machine.disk, now_ms=machine.clock, clean=options) as store:
+        await five_segments(store)
+        machine.percent = 86
+        assert store.cleaner.early.facts(now=trio.current_time()) is None
+        with structlog.testing.capture_logs() as lines:
+            assert await store.cleaner.clean() == 4
+        told = [line for line in lines if line["event"] == "commit_log.unexpired_segment_deleted"]
+        assert [line["log_level"] for line in told] == ["warning"] * 4
+        assert (told[0]["path"], told[0]["expires_in_h"]) == (f"/store/commitlog/{0:020d}", 72.0)
+        assert (told[0]["disk_used_percent"], told[0]["disk_space_clean_forcibly_ratio"]) == (86, 85)
+        last_at = trio.current_time()
+        await trio.sleep(5)
+        facts = store.cleaner.early.facts(now=trio.current_time())
+        assert facts is not None
+        assert facts["segments"] == 4
+        assert 5 <= facts["last_s_ago"] <= trio.current_time() - last_at + 1
+
+        await put(store, *[message(size=1800) for _ in range(2)])
+        await store.flush_now(store.max_offset)
+        await dispatched(store)
+        machine.clock.now_ms += 72 * HOUR_MS
+        with structlog.testing.capture_logs() as lines:
+            assert await store.cleaner.clean() == 1
+        assert "commit_log.segment_deleted" in {line["event"] for line in lines}
+        assert store.cleaner.early.segments == 4
