@@ -126,10 +126,9 @@ def _deleted_early(facts: dict[str, Any]) -> list[str]:
     early = facts.get("deleted_early")
     if not early or early["last_s_ago"] > _DELETED_RECENTLY_S:
         return []
-    told = f"{early['segments']} segments of its log were deleted before they had expired, the last {early['last_s_ago']:.0f} s"
-    return [
-        f"{told} ago: its disk is too full. Make room; see docs/operations.md, 'Messages deleted before their time'"
-    ]
+    last = f"the last {early['last_s_ago']:.0f} s ago: its disk is too full"
+    told = f"{early['segments']} segments of its log were deleted before they had expired, {last}"
+    return [f"{told}. Make room; see docs/operations.md, 'Messages deleted before their time'"]
 
 
 def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:

@@ -92,7 +92,7 @@ class CleanSpaceService:
         kept = {file.path for file in self._store.data_file_list.mapped_files}
         for path in paths:
             if path not in kept:
-                self._store.early.note(now=trio.current_time())
+                self._store.room.early.note(now=trio.current_time())
                 told = "make room, or lower fileReservedTime; entries that nobody has read may be gone"
                 logger.warning(
                     "clean_space_service.deleted_unexpired", path=path, data_ratio=self.data_ratio, next=told

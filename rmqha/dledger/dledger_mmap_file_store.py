@@ -44,7 +44,6 @@ from rmqha.dledger.recent_entries import RecentEntries
 from rmqha.dledger.room import Room
 from rmqha.errors import CorruptLogError, StoreError, StoreReadError, StoreWriteError
 from rmqha.store.disk import Closable, Disk
-from rmqha.store.early_deletions import EarlyDeletions
 from rmqha.store.open_files import OpenFiles
 
 logger = structlog.get_logger()
@@ -87,7 +86,6 @@ class DLedgerMmapFileStore:
         self.flushed_index = -1
         """Entries up to here, and their units, are durable."""
         self.room: Final = Room((self.data_file_list, self.index_file_list))
-        self.early: Final = EarlyDeletions()
         self.write_error: StoreWriteError | None = None
         """Set by the first failure; nothing is stored any more by this process."""
         self.on_appended: Callable[[], None] = lambda: None

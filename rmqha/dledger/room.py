@@ -7,6 +7,7 @@ import structlog
 
 from rmqha.dledger.mmap_file_list import MmapFileList
 from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.early_deletions import EarlyDeletions
 from rmqha.store.passing import is_lack
 
 logger = structlog.get_logger()
@@ -18,6 +19,7 @@ class Room:
     Attributes:
         is_disk_full: the disk is above the ratio.
         refusal: why nothing is appended at present; empty if it is.
+        early: the data files that room cost before they had expired.
     """
 
     def __init__(self, lists: Sequence[MmapFileList]) -> None:
@@ -27,6 +29,7 @@ class Room:
         self._kept = ""
         self.is_disk_full = False
         self.refusal = ""
+        self.early: Final = EarlyDeletions()
 
     def set_disk_full(self, full: bool, *, kept: str = "") -> None:
         """Who watches the disk says how it is, and ``kept`` why no files are deleted that would give room."""

@@ -240,7 +240,7 @@ class TestCleanSpaceService:
         member.now_ms = NOON + 73 * HOUR_MS
         assert await member.clean(data=70, base=70) == 0
         assert await member.clean(**used) == 6
-        assert member.store.early.segments == 0
+        assert member.store.room.early.segments == 0
 
     @pytest.mark.parametrize(("percent", "enabled", "deleted"), [(85, True, 0), (86, True, 6), (86, False, 0)])
     async def test_on_a_fuller_disk_young_files_go(
@@ -251,7 +251,7 @@ class TestCleanSpaceService:
         member = Member(sim, enable_disk_force_clean=enabled)
         await member.fill()
         assert await member.clean(data=percent) == deleted
-        assert member.store.early.segments == deleted, "an operator is told of them"
+        assert member.store.room.early.segments == deleted, "an operator is told of them"
 
     @pytest.mark.parametrize(("used", "is_full"), [({"data": 90}, False), ({"data": 91}, True), ({"base": 91}, True)])
     async def test_on_a_full_disk_nothing_is_appended(

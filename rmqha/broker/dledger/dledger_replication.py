@@ -363,7 +363,7 @@ class DLedgerReplication:
 
 
 def _deleted_early(server: DLedgerServer | None) -> dict[str, Any]:
-    early = None if server is None else server.store.early.facts(now=trio.current_time())
+    early = None if server is None else server.store.room.early.facts(now=trio.current_time())
     return {} if early is None else {"deleted_early": early}
 
 
