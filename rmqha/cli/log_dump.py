@@ -77,6 +77,9 @@ def dump(store: str, *, with_body: bool, **options: Any) -> None:
             str(error), hint=f"all before it was printed; behind it: --from-offset {error.offset + 1}"
         ) from None
     finally:
+        first, asked = topics.first_offset, options["from_offset"]
+        if first is not None and 0 < asked < first:
+            click.echo(f"Note: no message begins at {asked}; the first that was read begins at {first}", err=True)
         for problem, count in problems.items():
             click.echo(f"Note: {count:,} bodies were not inflated (plainLength is null): {problem}", err=True)
     if problem := topics.problem(options["topics"]):
@@ -89,11 +92,14 @@ class _TopicsSeen:
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
         self._is_whole = False
+        self.first_offset: int | None = None
 
     def note(self, messages: "Iterator[StoredMessage]") -> "Iterator[StoredMessage]":
         """The same messages; if the last of them is not reached, too little is known to judge."""
         for message in messages:
             self._names[message.topic] = None
+            if self.first_offset is None:
+                self.first_offset = message.physical_offset
             yield message
         self._is_whole = True
 

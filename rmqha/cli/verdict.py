@@ -53,6 +53,7 @@ _ONE_SLAVE: Final = (
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
 _DELETED_RECENTLY_S: Final = 3600.0
+_FINAL_REFUSAL: Final = "the store is not writable"
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master; nothing is cut. See docs/operations.md, 'Slave ahead of the master'",
@@ -122,6 +123,12 @@ def _bugs_met(facts: dict[str, Any]) -> list[str]:
     return [told.format(count, what, event) for count, what, event in met if count]
 
 
+def _with_next_step(refusal: str) -> str:
+    if not refusal.startswith(_FINAL_REFUSAL):
+        return refusal
+    return f"{refusal}. Repair the disk, then restart this broker: docs/operations.md, 'A write or flush failed'"
+
+
 def _deleted_early(facts: dict[str, Any]) -> list[str]:
     early = facts.get("deleted_early")
     if not early or early["last_s_ago"] > _DELETED_RECENTLY_S:
@@ -156,7 +163,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     connections = facts["ha"]["connections"]
     reasons = []
     if facts.get("write_refusal"):
-        reasons.append(f"sends are refused: {facts['write_refusal']}")
+        reasons.append(f"sends are refused: {_with_next_step(facts['write_refusal'])}")
     else:
         reasons += [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
         reasons += filter(None, [facts.get("doubt")])
@@ -198,7 +205,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     state = client["state"]
     reasons = []
     if facts.get("write_refusal"):
-        reasons.append(f"it cannot write: {facts['write_refusal']}")
+        reasons.append(f"it cannot write: {_with_next_step(facts['write_refusal'])}")
     if state not in _SLAVE_GOOD:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(f"{state}: {told}")

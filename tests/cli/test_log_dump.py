@@ -128,3 +128,15 @@ def test_a_topic_that_no_message_has_is_an_error_that_names_those_there_are(stor
     assert "no message of topic 'TopicTset' is in what was read of this log" in captured.err
     assert "TopicTest" in captured.err
     assert run(["log", "dump", str(store), "--topic", "TopicTset", "--topic", "TopicTest", "-n", "1"]) == 0
+
+
+def test_an_offset_inside_a_record_is_said_to_be_none(store: Path, capsys: Output) -> None:
+    """What lies before the next record is left out, and an operator may have meant it."""
+    first, second = dump(capsys, store)[:2]
+    for asked in (first["physicalOffset"], second["physicalOffset"]):
+        assert run(["log", "dump", str(store), "--from-offset", str(asked)]) == 0
+        assert "no message begins" not in capsys.readouterr().err
+    inside = second["physicalOffset"] - 1
+    assert run(["log", "dump", str(store), "--from-offset", str(inside)]) == 0
+    told = capsys.readouterr().err
+    assert f"no message begins at {inside}; the first that was read begins at {second['physicalOffset']}" in told

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -6,6 +7,8 @@ import pytest
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
+from rmqha.errors import StoreWriteError
+from rmqha.store.running_flags import RunningFlags
 from tests.cli.facts import connection, master, member, slave, view
 
 
@@ -53,6 +56,20 @@ def test_segments_deleted_before_their_time_are_a_trouble_for_an_hour(facts: dic
     old = facts | {"deleted_early": {"segments": 3, "last_s_ago": 3601.0}}
     assert judge(old) == before
     assert "  deleted  3 unexpired segments, the last 3601 s ago" in render_status(old, judge(old)).splitlines()
+
+
+@pytest.mark.parametrize("make", [slave, master])
+def test_a_store_that_failed_for_good_is_to_be_restarted(make: Callable[..., dict[str, Any]]) -> None:
+    flags = RunningFlags()
+    flags.fail(StoreWriteError(OSError(5, "Input/output error"), operation="fdatasync", path="/s"))
+    told = " | ".join(judge(make("transfer") if make is slave else make()).reasons)
+    assert "restart this broker" not in told
+    facts = make("transfer", write_refusal=flags.refusal()) if make is slave else make(write_refusal=flags.refusal())
+    assert "restart this broker" in " | ".join(judge(facts).reasons)
+    flags = RunningFlags()
+    flags.set_disk_full(True)
+    facts |= {"write_refusal": flags.refusal()}
+    assert "restart this broker" not in " | ".join(judge(facts).reasons), "it goes on by itself"
 
 
 def test_hidden_messages_are_shown_and_are_no_trouble() -> None:
