@@ -15,6 +15,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
 
 from typing import Any, Final
 
+from rmqha.cli.pages import Page, see
 from rmqha.cli.span import span
 
 Facts = dict[str, Any]
@@ -52,9 +53,9 @@ def _failures(facts: Facts) -> list[str]:
     if member.get("diverged"):
         failures = [f"it follows nobody any more: {member['diverged']}"]
     if member["leader"] is None:
-        failures.append(f"nobody leads the group{_since(member)}: it takes no messages")
+        failures.append(see(f"nobody leads the group{_since(member)}: it takes no messages", Page.NO_LEADER))
     if facts["role"] != "FOLLOWER" and members - away <= members // 2:
-        failures.append(f"a majority is missing: {away} of {members} members are away")
+        failures.append(see(f"a majority is missing: {away} of {members} members are away", Page.NO_LEADER))
     return failures + why_uncommitted(member.get("uncommitted_for_s"))
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import member_lines
+from rmqha.cli.pages import Page
 from rmqha.cli.verdict import Verdict, named
 from rmqha.logs import escaped
 
@@ -40,8 +41,8 @@ def _offsets(facts: dict[str, Any], names: tuple[str, ...]) -> list[str]:
 def _hidden(hidden: dict[str, Any]) -> str:
     named = ", ".join(f"{queue}: {messages:,}" for queue, messages in hidden["queues"].items())
     more = "" if sum(hidden["queues"].values()) == hidden["messages"] else ", and others"
-    where = "docs/operations.md, 'Messages that no consumer sees'"
-    return f"{hidden['messages']:,} messages in the log, of queues that have begun anew since ({named}{more}): {where}"
+    of = f"of queues that have begun anew since ({named}{more})"
+    return f"{hidden['messages']:,} messages in the log, {of}: {Page.HIDDEN}"
 
 
 def _replica(connection: dict[str, Any]) -> str:

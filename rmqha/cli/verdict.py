@@ -40,6 +40,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
+from rmqha.cli.pages import Page, see
 from rmqha.codec.codes import STATUS_KEY
 
 IN_SYNC: Final = "in-sync"
@@ -47,23 +48,36 @@ _DEPARTED_TOLD_MAX: Final = 3
 REFUSED_RECENTLY_S: Final = 60.0
 """A slave that is turned away comes back within seconds; a stranger who tried a port once is no concern for long."""
 
-_ONE_SLAVE: Final = (
-    "they share an address or a brokerId, and may be one slave's. See docs/operations.md, 'A tunnel, proxy or NAT'"
-)
+_ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's"
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
 _DELETED_RECENTLY_S: Final = 3600.0
 _FINAL_REFUSAL: Final = "the store is not writable"
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
-    "ahead": "it holds more than its master; nothing is cut. See docs/operations.md, 'Slave ahead of the master'",
+    "ahead": "it holds more than its master, and may differ from it before that, too; nothing is cut",
     "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",
     "diverged": "its log differs from the master's; replication has stopped. Find out which one is right",
     "disk-full": "its disk is full; it goes on when there is space",
-    "failed": "its own store failed; see write_refusal and the log",
+    "failed": "its own store failed; see write_refusal and the log. Repair the disk, then restart this broker",
     "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
     "same namesrvAddr",
 }
+_SLAVE_PAGES: Final = {
+    "ahead": Page.AHEAD,
+    "below-min": Page.BELOW_MIN,
+    "diverged": Page.DIVERGED,
+    "disk-full": Page.NOT_SEND_OK,
+    "failed": Page.WRITE_FAILED,
+    "misconfigured": Page.MIXED_UP,
+}
+"""All other states are of one that waits for its master."""
+_REFUSED_PAGES: Final = {
+    "slave-ahead": Page.AHEAD,
+    "slave-below-min": Page.BELOW_MIN,
+    "stranger": Page.WRONG_PORT,
+}
+_HALTS_AFTER_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -125,8 +139,8 @@ def _bugs_met(facts: dict[str, Any]) -> list[str]:
 
 def _with_next_step(refusal: str) -> str:
     if not refusal.startswith(_FINAL_REFUSAL):
-        return refusal
-    return f"{refusal}. Repair the disk, then restart this broker: docs/operations.md, 'A write or flush failed'"
+        return see(refusal, Page.NOT_SEND_OK)
+    return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
 
 
 def _deleted_early(facts: dict[str, Any]) -> list[str]:
@@ -135,7 +149,7 @@ def _deleted_early(facts: dict[str, Any]) -> list[str]:
         return []
     last = f"the last {early['last_s_ago']:.0f} s ago: its disk is too full"
     told = f"{early['segments']} segments of its log were deleted before they had expired, {last}"
-    return [f"{told}. Make room; see docs/operations.md, 'Messages deleted before their time'"]
+    return [see(f"{told}. Make room", Page.DELETED_EARLY)]
 
 
 def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:
@@ -165,28 +179,34 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     if facts.get("write_refusal"):
         reasons.append(f"sends are refused: {_with_next_step(facts['write_refusal'])}")
     else:
-        reasons += [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
-        reasons += filter(None, [facts.get("doubt")])
+        unfit = [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
+        reasons += [see(why, Page.DIVERGED) for why in unfit]
+        reasons += [see(doubt, Page.PEER_HOLDS_MORE) for doubt in filter(None, [facts.get("doubt")])]
     if slaves < needed:
-        reasons.append(f"{slaves} of the {needed} slaves that a send needs are in sync")
+        reasons.append(see(f"{slaves} of the {needed} slaves that a send needs are in sync", Page.NOT_SEND_OK))
         if slaves < current:
-            reasons.append(f"{current} connections count as {slaves}: {_ONE_SLAVE}")
+            reasons.append(see(f"{current} connections count as {slaves}: {_ONE_SLAVE}", Page.TUNNEL))
         reasons += [f"{named(gone)} left {gone['last_s_ago']:.0f} s ago: {gone['reason']}" for gone in _latest(facts)]
-    reasons += [
-        f"{connection['peer']} lags behind by {connection['lag_bytes']} bytes"
-        for connection in connections
-        if connection["state"] != IN_SYNC
-    ]
-    reasons += facts.get("group_clashes", ())
-    reasons += [
-        f"{refused['address']} is turned away: {refused['message']}"
-        for refused in facts["ha"]["refused"]
-        if refused["last_s_ago"] < REFUSED_RECENTLY_S
-    ]
+    reasons += [_lagging(connection) for connection in connections if connection["state"] != IN_SYNC]
+    reasons += [see(clash, Page.MIXED_UP) for clash in facts.get("group_clashes", ())]
+    reasons += [_turned_away(one) for one in facts["ha"]["refused"] if one["last_s_ago"] < REFUSED_RECENTLY_S]
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
     in_sync = not facts.get("write_refusal") and slaves >= max(needed, 1) and current == len(connections)
     return Verdict(level, summary, tuple(reasons), in_sync=in_sync)
+
+
+def _lagging(connection: dict[str, Any]) -> str:
+    behind = f"{named(connection)} lags behind by {connection['lag_bytes']} bytes"
+    if connection["rate_bytes_s"] or connection["lag_s"] < _HALTS_AFTER_S:
+        return behind
+    return f"{behind} for {connection['lag_s']:.0f} s, and takes nothing: is its process stopped, or its disk stuck?"
+
+
+def _turned_away(refused: dict[str, Any]) -> str:
+    reason = f"{refused['address']} is turned away: {refused['message']}"
+    page = _REFUSED_PAGES.get(refused.get("reason", ""))
+    return see(reason, page) if page else reason
 
 
 def _latest(facts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -208,10 +228,10 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         reasons.append(f"it cannot write: {_with_next_step(facts['write_refusal'])}")
     if state not in _SLAVE_GOOD:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
-        reasons.append(f"{state}: {told}")
+        reasons.append(see(f"{state}: {told}", _SLAVE_PAGES.get(state, Page.SLAVE_WAITS)))
     failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     behind = client["received_offset"] - client["durable_offset"]
-    reasons += facts.get("not_learned", ())
+    reasons += [see(told, Page.SLAVE_WAITS) for told in facts.get("not_learned", ())]
     in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)

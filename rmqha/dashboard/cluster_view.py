@@ -19,6 +19,7 @@ UNKNOWN: Final = "unknown"
 _WORSE: Final = (FAILED, DEGRADED, UNKNOWN, OK)
 _GOOD_STATES: Final = ("in-sync", "transfer")
 _BAD_STATES: Final = ("ahead", "below-min", "diverged", "failed", "misconfigured", "gone")
+_SILENT: Final = "no answer"
 _LACKS_MAX: Final = 1000
 """As ``rmqha status`` has it (rmqha/cli/dledger_verdict.py)."""
 
@@ -95,17 +96,18 @@ def _drawn(rows: list[Row]) -> Row:
 
 
 def _node(row: Row) -> Row:
+    """A broker as it says it is; what it said last is the past once it does not answer."""
     member = row.get("member") or {}
     label = member.get("id") or (f"id {row['id']}" if row.get("id") is not None else "")
     return {
         "key": row["address"],
         "address": row["address"],
         "label": label,
-        "role": row["role"],
+        "role": f"was {row['role']}" if row["trouble"] and row["role"] else row["role"],
         "level": row["level"],
-        "first": row["role"] not in FOLLOWING,
+        "first": row["role"] not in FOLLOWING and not (member and row["trouble"]),
         "watched": True,
-        "state": "no answer" if row["trouble"] else "recovering" if row.get("recovering") else "",
+        "state": _SILENT if row["trouble"] else "recovering" if row.get("recovering") else "",
         "end": (row.get("log") or {}).get("max"),
     }
 
@@ -133,14 +135,15 @@ def _replica_edges(master: Row, rows: list[Row], nodes: dict[str, Row]) -> list[
             continue  # it has come back since
         if key not in nodes:
             nodes[key] = _seen(key, name or replica["peer"], "SLAVE", level=level, state=replica["state"])
+        silent = master["trouble"] or (level != FAILED and (watched or {}).get("trouble"))
         edges[key] = {
             "from": master["address"],
             "to": key,
-            "state": replica["state"],
-            "level": FAILED if master["trouble"] else level,
-            "lagBytes": replica["lagBytes"],
-            "lagSeconds": replica["lagSeconds"],
-            "why": replica["reason"],
+            "state": _SILENT if silent else replica["state"],
+            "level": FAILED if silent else level,
+            "lagBytes": None if master["trouble"] else replica["lagBytes"],
+            "lagSeconds": None if master["trouble"] else replica["lagSeconds"],
+            "why": silent or replica["reason"],
         }
     return list(edges.values())
 
@@ -163,7 +166,7 @@ def _following(slave: Row, rows: list[Row], nodes: dict[str, Row]) -> Row:
         master = f"seen master of {slave['name']}"
         told = follows["master"] or "(none known)"
         nodes.setdefault(master, _seen(master, told, "MASTER", level=UNKNOWN, state="not watched"))
-    state = "no answer" if slave["trouble"] else follows["state"]
+    state = _SILENT if slave["trouble"] else follows["state"]
     level = FAILED if slave["trouble"] else edge_level(state)
     return {
         "from": master, "to": slave["address"], "state": state, "level": level, "lagBytes": None, "lagSeconds": None,
@@ -184,8 +187,10 @@ def _member_edges(member: Row, rows: list[Row], nodes: dict[str, Row]) -> list[R
     edges = []
     for other in member["member"]["others"]:
         lacks = other["lacks"] or 0
+        silent = mine.get(other["id"], {}).get("trouble")
         state = "away" if not other["connected"] else f"lacks {lacks:,} entries" if lacks > _LACKS_MAX else "in-sync"
-        level = FAILED if state == "away" else OK if state == "in-sync" else DEGRADED
+        state = _SILENT if silent and state == "in-sync" else state
+        level = FAILED if silent or state == "away" else OK if state == "in-sync" else DEGRADED
         key = mine[other["id"]]["address"] if other["id"] in mine else f"seen {other['id']}"
         if key not in nodes:
             nodes[key] = _seen(key, other["id"], "FOLLOWER", level=level, state=state)
@@ -197,7 +202,7 @@ def _member_edges(member: Row, rows: list[Row], nodes: dict[str, Row]) -> list[R
                 "level": level,
                 "lagBytes": None,
                 "lagSeconds": other["stuckSeconds"] if other["connected"] else other["sinceSeconds"],
-                "why": other["reason"],
+                "why": other["reason"] or silent,
             }
         )
     return edges

@@ -37,18 +37,23 @@ class EndHistory:
 
 
 class RateMeter:
-    """Bytes a second over the last ``window_s`` to twice that."""
+    """Bytes a second over the last ``window_s`` to twice that; 0 once nothing has come for ``window_s``."""
 
     def __init__(self, value: int, *, now: float, window_s: float = 5.0) -> None:
         self._window_s = window_s
-        self._older = self._newer = (now, value)
+        self._older = self._newer = self._grew = (now, value)
 
     def note(self, value: int, *, now: float) -> None:
         """The counter stands at ``value`` now."""
+        if value > self._grew[1]:
+            self._grew = (now, value)
         if now - self._newer[0] >= self._window_s:
             self._older, self._newer = self._newer, (now, value)
 
     def rate(self, value: int, *, now: float) -> float:
         """Growth per second up to ``value`` now; 0 if no time has passed."""
+        grew_at, grown_to = self._grew
+        if value <= grown_to and now - grew_at >= self._window_s:
+            return 0.0
         started_at, started = self._older
         return (value - started) / (now - started_at) if now > started_at else 0.0

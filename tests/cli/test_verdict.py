@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import pytest
 
+from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
@@ -72,6 +73,41 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(make: Callable[..., dic
     assert "restart this broker" not in " | ".join(judge(facts).reasons), "it goes on by itself"
 
 
+@pytest.mark.parametrize(
+    ("facts", "page"),
+    [
+        (master(), Page.NOT_SEND_OK),
+        (master(write_refusal="disk is full"), Page.NOT_SEND_OK),
+        (master(group_clashes=["b is no slave of a"]), Page.MIXED_UP),
+        (master(connection(), doubt="b:1 may hold more"), Page.PEER_HOLDS_MORE),
+        (master(refused=("slave-ahead", "it holds more")), Page.AHEAD),
+        (master(refused=("slave-below-min", "it must be rebuilt")), Page.BELOW_MIN),
+        (master(refused=("stranger", "not a slave")), Page.WRONG_PORT),
+        (slave("ahead"), Page.AHEAD),
+        (slave("below-min"), Page.BELOW_MIN),
+        (slave("diverged"), Page.DIVERGED),
+        (slave("disk-full"), Page.NOT_SEND_OK),
+        (slave("failed"), Page.WRITE_FAILED),
+        (slave("misconfigured"), Page.MIXED_UP),
+        (slave("waiting"), Page.SLAVE_WAITS),
+        (slave("transfer", not_learned=["no topics"]), Page.SLAVE_WAITS),
+        (member(leader=None), Page.NO_LEADER),
+    ],
+)
+def test_a_reason_names_the_page_that_says_what_to_do(facts: dict[str, Any], page: Page) -> None:
+    if isinstance(facts.get("refused"), tuple):
+        reason, message = facts.pop("refused")
+        facts["ha"]["refused"] = [{"address": "c", "reason": reason, "message": message, "last_s_ago": 1.0}]
+    assert judge(facts).reasons[-1].endswith(f"; see {page}")
+
+
+def test_a_slave_that_stands_still_is_told_from_one_that_is_slow() -> None:
+    halted = {"rate_bytes_s": 0.0, "lag_s": 9.0}
+    assert "for 9 s, and takes nothing" in judge(master(connection("catch-up", **halted))).reasons[-1]
+    assert "takes nothing" not in judge(master(connection("catch-up", lag_s=9.0))).reasons[-1]
+    assert "takes nothing" not in judge(master(connection("catch-up", rate_bytes_s=0.0, lag_s=4.0))).reasons[-1]
+
+
 def test_hidden_messages_are_shown_and_are_no_trouble() -> None:
     """An operator who deleted a topic wants them to be."""
     facts = slave("transfer", hidden_messages={"messages": 1005, "queues": {"t/0": 1000, "t/1": 5}})
@@ -100,7 +136,7 @@ def test_connections_that_may_be_one_slaves_are_one_slave_in_sync() -> None:
     facts["ha"]["live_slaves"] = 1
     verdict = judge(facts)
     assert (verdict.level, verdict.in_sync) == ("degraded", False)
-    assert verdict.reasons[0] == "1 of the 2 slaves that a send needs are in sync"
+    assert verdict.reasons[0] == f"1 of the 2 slaves that a send needs are in sync; see {Page.NOT_SEND_OK}"
     assert verdict.reasons[1].startswith("2 connections count as 1: they share an address or a brokerId")
     facts["in_sync_replicas"] = 2
     assert judge(facts).in_sync
@@ -137,7 +173,10 @@ def test_a_table_with_less_or_odd_values_is_still_read(table: dict[str, str]) ->
 def test_a_peer_that_holds_other_bytes_is_a_reason() -> None:
     peer = {"peer": "b:10912", "state": "unfit", "end": 5, "reason": "b:10912 of haPeers holds other bytes"}
     verdict = judge(master(connection(), catch_up=[peer]))
-    assert (verdict.level, verdict.reasons) == ("degraded", ("b:10912 of haPeers holds other bytes",))
+    assert (verdict.level, verdict.reasons) == (
+        "degraded",
+        (f"b:10912 of haPeers holds other bytes; see {Page.DIVERGED}",),
+    )
 
 
 @pytest.mark.parametrize(

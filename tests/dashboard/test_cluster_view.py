@@ -92,9 +92,43 @@ async def test_those_that_do_not_answer_are_rows_with_why(autojump_clock: MockCl
             "failed", "SYNC_MASTER a (id 0): does not answer", ["refused"],
         )  # fmt: skip
         assert row["answeredSecondsAgo"] == 11
-        assert edges(told) == [(A, B, "in-sync", "failed")]
+        assert edges(told) == [(A, B, "no answer", "failed")]
+        group = next(group for group in told["groups"] if group["edges"])
+        assert [node["role"] for node in group["nodes"]] == ["was SYNC_MASTER", "SLAVE"]
+        assert group["edges"][0]["lagBytes"] is None
     told = await viewed(FakeAsker({}), A)
     assert (told["brokers"][0]["summary"], told["level"]) == (f"{A}: does not answer", "failed")
+
+
+async def test_who_stands_still_is_not_in_sync_by_anybodys_word(autojump_clock: MockClock) -> None:
+    """An idle master has nothing that a stopped slave lacks; a leader hears only of connections that end."""
+    leader, follower = member(members=[view("n1"), view("n2")]), member("FOLLOWER", is_master=False)
+    follower["dledger"]["id"] = "n1"
+    others = {A: table(leader), B: table(follower)}
+    for tables in (pair(ha={"connections": [connection(name="a/1")], "refused": []}), others):
+        asker = FakeAsker(tables)
+        async with collecting(asker, A, B) as collector:
+            assert edges(cluster_view(collector))[0] == (A, B, "in-sync", "ok")
+            del asker.tables[B]
+            await trio.sleep(10)
+            told = cluster_view(collector)
+            assert edges(told)[0] == (A, B, "no answer", "failed")
+            assert told["groups"][0]["edges"][0]["why"] == "refused"
+
+
+async def test_a_leader_that_is_gone_leads_no_more(autojump_clock: MockClock) -> None:
+    old, new = member(members=[view("n1"), view("n2")]), member("FOLLOWER", is_master=False)
+    new["dledger"]["id"] = "n1"
+    asker = FakeAsker({A: table(old), B: table(new)})
+    async with collecting(asker, A, B) as collector:
+        del asker.tables[A]
+        await trio.sleep(10)
+        (group,) = cluster_view(collector)["groups"]
+        assert [(node["role"], node["first"]) for node in group["nodes"]] == [
+            ("was LEADER", False),
+            ("FOLLOWER", False),
+        ]
+        assert group["edges"] == []
 
 
 async def test_a_name_server_that_does_not_answer_is_told(autojump_clock: MockClock) -> None:

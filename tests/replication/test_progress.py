@@ -59,3 +59,14 @@ def test_the_rate_covers_the_last_window_or_two() -> None:
     meter.note(1000, now=5.0)
     meter.note(2000, now=10.0)
     assert meter.rate(2000, now=10.0) == 200.0
+
+
+def test_a_counter_that_stands_still_has_no_rate_after_a_window() -> None:
+    """A stopped slave was promised to be in sync in 0 s, at the rate of its past."""
+    meter = RateMeter(0, now=0.0, window_s=5.0)
+    for second in range(1, 11):
+        meter.note(1000 * second, now=float(second))
+    assert meter.rate(10_000, now=14.9) > 0
+    assert meter.rate(10_000, now=15.0) == 0.0
+    meter.note(11_000, now=20.0)
+    assert meter.rate(11_000, now=20.0) > 0

@@ -1,0 +1,32 @@
+"""Where an operator reads on: the sections of the project's pages that reasons end with. Pure.
+
+In an installation from a wheel the pages are in ``share/doc/rmqha``, below the environment's prefix.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+_DOCS: Final = "docs/"
+
+
+class Page(StrEnum):
+    """How a section's title begins, after its page."""
+
+    SLAVE_WAITS = "docs/operations.md, 'A slave waits for its master'"
+    NOT_SEND_OK = "docs/operations.md, 'Sends are not answered SEND_OK'"
+    DELETED_EARLY = "docs/operations.md, 'Messages deleted before their time'"
+    TUNNEL = "docs/operations.md, 'A tunnel, proxy or NAT'"
+    WRITE_FAILED = "docs/operations.md, 'A write or flush failed'"
+    WRONG_PORT = "docs/operations.md, 'Somebody on the wrong port'"
+    MIXED_UP = "docs/operations.md, 'Brokers that do not belong together'"
+    AHEAD = "docs/operations.md, 'Slave ahead of the master'"
+    PEER_HOLDS_MORE = "docs/operations.md, 'Sends are refused'"
+    DIVERGED = "docs/operations.md, 'Diverged logs'"
+    BELOW_MIN = "docs/operations.md, 'Slave below the master'"
+    HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
+    NO_LEADER = "docs/dledger.md, 'Nobody leads'"
+
+
+def see(reason: str, page: Page) -> str:
+    """The reason, with where to read on unless it names a page itself."""
+    return reason if _DOCS in reason else f"{reason}; see {page}"
