@@ -33,13 +33,26 @@ class CliError(click.ClickException):
 
 
 class UnreachableError(CliError):
-    """Nothing answers at a broker's address."""
+    """Nothing answers at a broker's address.
+
+    Args:
+        address: which the command was given.
+        why: in the words of the system or the client.
+        broker: whose address the one that was asked has named; empty: it is that of the command.
+    """
 
     exit_code = EXIT_UNREACHABLE
 
-    def __init__(self, address: str, why: str) -> None:
-        super().__init__(
-            f"the broker at {address} cannot be reached",
-            why=why,
-            hint="is it running, and is this its listenPort? Name another with --broker HOST:PORT",
-        )
+    def __init__(self, address: str, why: str, *, broker: str = "") -> None:
+        if broker in ("", address):
+            super().__init__(
+                f"the broker at {address} cannot be reached",
+                why=why,
+                hint="is it running, and is this its listenPort? Name another with --broker HOST:PORT",
+            )
+        else:
+            super().__init__(
+                f"the broker at {broker}, which {address} named, cannot be reached",
+                why=why,
+                hint=f"is it running, and is this its address from here? 'rmqha status -b {broker}' asks it",
+            )

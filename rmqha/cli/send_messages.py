@@ -15,7 +15,7 @@ from rmqha.cli.send_report import SendReport
 from rmqha.cli.tls import client_network
 from rmqha.client import Message, Producer, ProducerOptions, SendOutcome, SendResult, open_producer
 from rmqha.codec.codes import ResponseCode
-from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RmqhaError
+from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RemotingError, RmqhaError
 from rmqha.replication.backoff import Backoff
 
 _FIRST_PAUSE_S: Final = 0.1
@@ -48,7 +48,7 @@ class AnswerLog:
         self._sent: deque[tuple[float, bytes]] = deque()
         self.examples: dict[str, str] = {}
         """The first error's text for each kind of error."""
-        self.gone: str = ""
+        self.gone: RemotingConnectError | None = None
         """Why nothing more can be sent: the broker is gone."""
         self.unwritten: str = ""
         """Why receipts are lacking: nothing more is sent whose receipt nobody would have."""
@@ -84,7 +84,7 @@ class AnswerLog:
             if not isinstance(outcome, SendResult):
                 self.examples.setdefault(status, str(outcome))
             if isinstance(outcome, RemotingConnectError):
-                self.gone = str(outcome)
+                self.gone = outcome
         if self.advance is not None:
             self.advance(len(outcomes))
 
@@ -131,14 +131,20 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
             hint = sign_in_hint(error.remark, otherwise="it serves, but not this: ask it by 'rmqha status'")
             return CliError(f"nothing can be sent to {plan.topic}", why=str(error), hint=hint)
         except RmqhaError as error:
-            return UnreachableError(plan.address, str(error))
+            return unreachable(plan, error)
         async for bodies in source:
             await send_chunk(producer, plan, bodies, log)
             if log.gone:
-                return UnreachableError(plan.address, log.gone)
+                return unreachable(plan, log.gone)
             if log.unwritten:
                 break
     return None
+
+
+def unreachable(plan: Plan, error: RmqhaError) -> UnreachableError:
+    """Say which broker it was: the one that was asked names others."""
+    named = error.address if isinstance(error, RemotingError) and ":" in error.address else ""
+    return UnreachableError(plan.address, str(error), broker=named)
 
 
 async def _find_queues(producer: Producer, plan: Plan) -> None:

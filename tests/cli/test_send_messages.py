@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rmqha.cli.send_messages import AnswerLog, Plan, send_chunk
+from rmqha.cli.send_messages import AnswerLog, Plan, send_chunk, unreachable
 from rmqha.cli.send_report import SendReport
 from rmqha.client import Message, MessageQueue, Producer, SendOutcome, SendResult, SendStatus
 from rmqha.codec.codes import ResponseCode
@@ -86,6 +86,14 @@ async def test_when_the_broker_is_gone_nothing_more_is_sent() -> None:
     assert report.total < 10
 
 
+def test_the_broker_that_is_gone_is_named_not_the_one_that_named_it() -> None:
+    assert unreachable(PLAN, RemotingConnectError("h:1", "refused")).message == "the broker at h:1 cannot be reached"
+    assert unreachable(PLAN, RemotingConnectError("t", "no route")).message == "the broker at h:1 cannot be reached"
+    named = unreachable(PLAN, RemotingTimeoutError("m:2", "no answer"))
+    assert named.message == "the broker at m:2, which h:1 named, cannot be reached"
+    assert "'rmqha status -b m:2'" in (named.hint or "")
+
+
 async def test_what_may_pass_is_tried_again_if_it_is_wished_and_answers_stay_in_order() -> None:
     gone = RemotingConnectError("h:1", "refused")
     refused = MQBrokerError(ResponseCode.MESSAGE_ILLEGAL, "too large")
@@ -98,7 +106,7 @@ async def test_what_may_pass_is_tried_again_if_it_is_wished_and_answers_stay_in_
     assert report.counts == {"SEND_OK": 3, "RemotingTimeout": 1, "MESSAGE_ILLEGAL": 1}
     bodies = [json.loads(line)["bodySha256"] for line in receipts.getvalue().splitlines()]
     assert bodies == [hashlib.sha256(b"%d" % number).hexdigest() for number in range(5)]
-    assert (report.sent_again, log.gone) == (2, "")
+    assert (report.sent_again, log.gone) == (2, None)
     assert "2 were sent again" in report.as_text(elapsed_s=1.0)
     assert report.as_dict(elapsed_s=1.0)["sentAgain"] == 2
 
