@@ -13,11 +13,12 @@ from rmqha.cli.lag_limits import replica_lags
 from rmqha.cli.named_brokers import NO_ANSWER, NamedBroker
 from rmqha.cli.span import span
 from rmqha.cli.status_text import human_bytes
-from rmqha.cli.verdict import named, read_status, slaves_in_sync
+from rmqha.cli.verdict import judge, named, read_status, slaves_in_sync
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.java_json import loads
 from rmqha.logs import escaped
 
+_FAILED: Final = "failed"
 COLUMNS: Final = (
     "BROKER", "ROLE", "PUT/S", "GET/S", "BYTES/S", "P99 MS", "UNDER-REPL", "REPL LAG", "REPL BEHIND", "CONSUMER LAG",
 )  # fmt: skip
@@ -45,6 +46,7 @@ class Sample:
         replica_lag_s: for how long the last of its replicas has lacked something; ``replica_lag_bytes`` how much.
         gone: slaves that have left count as well.
         group_lags: messages that each group has not consumed.
+        verdict: as ``rmqha status`` has it, and its ``reasons``; empty where nothing is known.
         trouble: why nothing is known; else empty.
         answered_at_s: when it was last known, as ``at_s``.
     """
@@ -63,6 +65,8 @@ class Sample:
     gone: tuple[GoneSlave, ...] = ()
     consumer_lag: int | None = None
     group_lags: Mapping[str, int] = field(default_factory=dict)
+    verdict: str = ""
+    reasons: tuple[str, ...] = ()
     trouble: str = ""
     answered_at_s: float | None = None
 
@@ -78,7 +82,10 @@ class Sample:
             at_s = self.answered_at_s
             return [self.trouble if at_s is None else f"{self.trouble}; last answer {span(self.at_s - at_s)} ago"]
         told = "slave {} is gone, last seen {} ago, {} behind"
-        return [told.format(one.name, span(one.last_seen_s_ago), human_bytes(one.lag_bytes)) for one in self.gone]
+        failures = [f"{_FAILED}: {reason}" for reason in self.reasons] if self.verdict == _FAILED else []
+        return failures + [
+            told.format(one.name, span(one.last_seen_s_ago), human_bytes(one.lag_bytes)) for one in self.gone
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """As an object of one line."""
@@ -89,6 +96,8 @@ class Sample:
         in_sync, wanted = self.in_sync or (None, None)
         return named_here | {
             "role": self.role,
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
             "putTps": self.put_tps,
             "getTps": self.get_tps,
             "bytesPerSecond": self.bytes_per_s,
@@ -160,6 +169,7 @@ def read_sample(
         LookupError, TypeError, ValueError: it is no such table.
     """
     facts = read_status(table)
+    verdict = judge(facts)
     max_offset = facts.get("max_offset")
     bytes_per_s = None
     if before is not None and before.max_offset is not None and max_offset is not None and now_s > before.at_s:
@@ -183,6 +193,8 @@ def read_sample(
         gone=gone,
         consumer_lag=None if lags is None else sum(lags.values()),
         group_lags=lags or {},
+        verdict=verdict.level,
+        reasons=verdict.reasons,
         answered_at_s=now_s,
     )
 

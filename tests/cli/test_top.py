@@ -66,6 +66,18 @@ def test_the_p99_is_what_the_broker_says_of_the_last_seconds_and_rocketmqs_of_it
     assert read_sample(named, {"putLatency99": "1.75"}, None, before=None, now_s=0).put_p99_ms == 1.75
 
 
+def test_a_broker_that_refuses_sends_says_so_in_a_remark_and_in_json() -> None:
+    """Its rates fell to nothing, and nothing said why."""
+    named = NamedBroker(A, "a")
+    well = read_sample(named, table(), None, before=None, now_s=0)
+    assert (well.verdict, well.remarks) == ("ok", [])
+    sample = read_sample(named, table(write_refusal="the disk is full"), None, before=None, now_s=0)
+    (remark,) = sample.remarks
+    assert remark.startswith("failed: sends are refused: the disk is full; see docs/")
+    told = sample.as_json()
+    assert (told["verdict"], told["reasons"]) == ("failed", [remark.removeprefix("failed: ")])
+
+
 def test_a_slave_that_is_gone_is_missed_with_when_it_was_seen() -> None:
     """Nothing was shown of it but a lag of nobody."""
     named = NamedBroker(A, "a")
