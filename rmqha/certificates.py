@@ -5,13 +5,22 @@ Connections that are there keep what they began with; the next ones go by the ne
 
 import ssl
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 from weakref import WeakSet
 
 import trio
 
+from rmqha.certificate_expiry import expires_at
 from rmqha.errors import ConfigError
 from rmqha.threads import needing_a_thread
+
+
+class Expiry(NamedTuple):
+    """When the certificate in the file ``path`` ends, in seconds since 1970."""
+
+    path: str
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +92,27 @@ class _Contexts:
 
     client: ssl.SSLContext
     server: ssl.SSLContext | None
+    expiry: Expiry | None
 
 
 def _read(options: TlsOptions) -> _Contexts:
-    return _Contexts(client_context(options), server_context(options) if options.cert else None)
+    server = server_context(options) if options.cert else None
+    return _Contexts(client_context(options), server, expiry(options.cert))
+
+
+def expiry(path: str) -> Expiry | None:
+    """When the certificate in this file ends; None if there is none, or it cannot be told."""
+    try:
+        at_s = expires_at(Path(path).read_text("ascii", "replace")) if path else None
+    except OSError:
+        return None
+    return None if at_s is None else Expiry(path, at_s)
+
+
+def first_to_expire() -> Expiry | None:
+    """Of the certificates that this process shows, the one that ends first."""
+    expiries = [one.contexts.expiry for one in _in_use if one.contexts.expiry is not None]
+    return min(expiries, key=lambda expiry: expiry.at_s, default=None)
 
 
 class Certificates:

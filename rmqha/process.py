@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ logger = structlog.get_logger()
 
 _STDERR: Final = 2
 """A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
+_EXPIRES_SOON_S: Final = 14 * 24 * 3600.0
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Messages make no reference cycles; a rare collection is enough, and keeps its pauses out of the tail latency."""
 
@@ -80,8 +82,17 @@ async def serve(
             beating.start_soon(_read_certificates, hangups)
             async with trio.open_nursery() as running:
                 await running.start(run)
+                warn_of_expiry(now_s=time.time())
                 manager.tell(state)  # who is stopped before it serves is not ready
             beating.cancel_scope.cancel()
+
+
+def warn_of_expiry(*, now_s: float) -> None:
+    """Log the certificate that ends within two weeks, or has ended, if one does. ``now_s``: since 1970."""
+    first = certificates.first_to_expire()
+    if first is not None and first.at_s - now_s < _EXPIRES_SOON_S:
+        days = round((first.at_s - now_s) / 86_400, 1)
+        logger.warning("certificates.expiring", path=first.path, days_left=days, see="docs/security.md")
 
 
 async def _read_certificates(hangups: trio.MemoryReceiveChannel[None]) -> None:
@@ -89,6 +100,7 @@ async def _read_certificates(hangups: trio.MemoryReceiveChannel[None]) -> None:
     async for _ in hangups:
         try:
             logger.info("certificates.read", files=await certificates.read_again())
+            warn_of_expiry(now_s=time.time())
         except (ConfigError, OSError) as error:
             logger.warning("certificates.kept", reason=str(error), consequence="all that were in use go on to be")
 

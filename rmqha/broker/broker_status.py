@@ -11,6 +11,7 @@ from rmqha import __version__
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
 from rmqha.broker.tables.metadata import MetadataService
+from rmqha.certificates import first_to_expire
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
 from rmqha.config import BrokerConfig
@@ -133,7 +134,13 @@ class BrokerStatus:
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
             "requests_broken": self._fence.bugs,
+            "certificate": self._certificate(),
         } | self._replication.facts()
+
+    def _certificate(self) -> dict[str, Any] | None:
+        """The one that ends first, of those that this process shows."""
+        first = first_to_expire()
+        return first and {"path": first.path, "expires_in_s": round(first.at_s - self._now_ms() / 1000)}
 
 
 def readable_bytes(size_bytes: int) -> str:

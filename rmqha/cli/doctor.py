@@ -74,6 +74,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *host.check_clock(config.store_path_commit_log),
         *host.check_store(config, is_running=is_running),
         *host.check_disk(config),
+        *host.check_certificates(config),
         *host.check_ports(config, is_running=is_running),
         *(peers.check_own(config, timeout_s=timeout_s) if is_running else ()),
         *peers.check_relations(config),

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from rmqha.broker.main import max_map_count, with_descriptors
+from rmqha.certificates import expiry
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
+from rmqha.cli.pages import Page
 from rmqha.cli.status_text import human_bytes
 from rmqha.config import BrokerConfig
 from rmqha.config.kinds import split_listen_address
@@ -27,6 +29,7 @@ _FILES_WANTED: Final = 4096
 """Of the store, open at a time: more would bring little."""
 _MAPS_WANTED: Final = 65_530
 _SEGMENTS_WANTED: Final = 3
+_CERTIFICATE_DAYS: Final = 30
 _FUTURE_S: Final = 5.0
 _TIME_ERROR: Final = 5
 """adjtimex: the clock is not synchronized."""
@@ -193,6 +196,19 @@ def _why_not_free(host: str, port: int) -> str:
             return "is no address of this machine"
         return error.strerror or str(error)
     return ""
+
+
+def check_certificates(config: BrokerConfig) -> Findings:
+    """How long what TLS shows is valid."""
+    for path in sorted({config.tls_cert_path, config.ha_tls_cert_path} - {""}):
+        if (first := expiry(path)) is None:
+            continue  # the start says what is wrong with it
+        days = (first.at_s - time.time()) / 86_400
+        told = f"{path} ends in {days:.0f} days" if days > 0 else f"{path} ended {-days:.0f} days ago"
+        if days >= _CERTIFICATE_DAYS:
+            yield Finding(OK, "certificates", told)
+        else:
+            yield Finding(FAIL if days <= 0 else WARN, "certificates", told, f"renew it: {Page.CERTIFICATES}")
 
 
 def check_software(config: BrokerConfig) -> Findings:

@@ -24,6 +24,7 @@ class Page(StrEnum):
     DIVERGED = "docs/operations.md, 'Diverged logs'"
     BELOW_MIN = "docs/operations.md, 'Slave below the master'"
     HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
+    CERTIFICATES = "docs/security.md, 'Making certificates'"
     NO_LEADER = "docs/dledger.md, 'Nobody leads'"
 
 

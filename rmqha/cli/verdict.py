@@ -18,6 +18,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
+    certificate      of this process, the one that ends first: path, expires_in_s; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
     ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
@@ -52,6 +53,8 @@ _ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
 _DELETED_RECENTLY_S: Final = 3600.0
+_HA_PEERS: Final = "haPeers"
+_EXPIRES_SOON_S: Final = 3 * 24 * 3600
 _FINAL_REFUSAL: Final = "the store is not writable"
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
@@ -114,7 +117,8 @@ def judge(facts: dict[str, Any]) -> Verdict:
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
     sentences = filter(None, [facts.get(name) for name in _TROUBLES])
-    troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *facts.get("not_registered", ())]
+    troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_expired(facts)]
+    troubles += facts.get("not_registered", ())
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
         return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles))
@@ -139,7 +143,7 @@ def _bugs_met(facts: dict[str, Any]) -> list[str]:
 
 def _with_next_step(refusal: str) -> str:
     if not refusal.startswith(_FINAL_REFUSAL):
-        return see(refusal, Page.NOT_SEND_OK)
+        return see(refusal, Page.PEER_HOLDS_MORE if _HA_PEERS in refusal else Page.NOT_SEND_OK)
     return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
 
 
@@ -150,6 +154,15 @@ def _deleted_early(facts: dict[str, Any]) -> list[str]:
     last = f"the last {early['last_s_ago']:.0f} s ago: its disk is too full"
     told = f"{early['segments']} segments of its log were deleted before they had expired, {last}"
     return [see(f"{told}. Make room", Page.DELETED_EARLY)]
+
+
+def _expired(facts: dict[str, Any]) -> list[str]:
+    certificate = facts.get("certificate")
+    if not certificate or certificate["expires_in_s"] > _EXPIRES_SOON_S:
+        return []
+    days = abs(certificate["expires_in_s"]) / 86_400
+    told = f"ends in {days:.1f} days" if certificate["expires_in_s"] > 0 else f"ended {days:.1f} days ago"
+    return [see(f"the certificate {certificate['path']} {told}: renew it, then send SIGHUP", Page.CERTIFICATES)]
 
 
 def _judge_starting(starting: dict[str, Any], name: str) -> Verdict:
@@ -181,7 +194,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     else:
         unfit = [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
         reasons += [see(why, Page.DIVERGED) for why in unfit]
-        reasons += [see(doubt, Page.PEER_HOLDS_MORE) for doubt in filter(None, [facts.get("doubt")])]
+        reasons += [see(doubt, Page.AHEAD) for doubt in filter(None, [facts.get("doubt")])]
     if slaves < needed:
         reasons.append(see(f"{slaves} of the {needed} slaves that a send needs are in sync", Page.NOT_SEND_OK))
         if slaves < current:

@@ -6,6 +6,7 @@ from prometheus_client.metrics_core import Metric
 
 from rmqha import __version__
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.certificates import first_to_expire
 from rmqha.metrics.families import counter, counters, gauge, gauges, histogram
 from rmqha.metrics.readiness import why_not_ready
 from rmqha.store.status import PutMessageStatus
@@ -109,6 +110,14 @@ def deleted_early(broker: BrokerController) -> Iterator[Metric]:
     segments = member["segments"] if member else broker.store.cleaner.early.segments
     meaning = "Segments of the log deleted before they had expired, since its disk was too full."
     yield counter("rmqha_unexpired_segments_deleted", meaning, segments)
+
+
+def certificate(_broker: BrokerController) -> Iterator[Metric]:
+    """Of those that this process shows, the one that ends first; nothing without TLS."""
+    first = first_to_expire()
+    ends: dict[tuple[str, ...], float] = {} if first is None else {(first.path,): first.at_s}
+    meaning = "When the certificate that ends first does, since 1970."
+    yield gauges("rmqha_certificate_expires_timestamp_seconds", meaning, ["path"], ends)
 
 
 def _index_lag(broker: BrokerController, dispatched: int) -> int:

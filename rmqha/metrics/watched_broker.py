@@ -41,6 +41,7 @@ class WatchedBroker:
             parts.log,
             parts.hidden,
             parts.deleted_early,
+            parts.certificate,
             parts.disks,
             parts.clients,
             replication,

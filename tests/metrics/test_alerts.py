@@ -227,6 +227,19 @@ async def test_troubles_that_no_small_broker_has(
     fires(promtool, tmp_path, {"m": before}, {"m": after}, expected=[expected])
 
 
+async def test_a_certificate_ends_in_less_than_two_weeks(
+    promtool: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A real scrape, and the family that a broker with TLS has besides; promtool's clock begins at 0."""
+    key = ("rmqha_certificate_expires_timestamp_seconds", frozenset({("path", "/etc/rmqha/a.pem")}))
+    pair = watched_pair()
+    async with pair.running() as (master, _), scraped(master, pair.net) as monitoring:
+        await trio.sleep(3)
+        scrape = await monitoring.scrape()
+    well, soon = scrape | {key: 15 * 86_400.0}, scrape | {key: 13 * 86_400.0}
+    fires(promtool, tmp_path, {"m": well}, {"m": soon}, expected=["RmqhaCertificateExpires"])
+
+
 async def test_sends_are_slow(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
     """A real scrape, and after it sends that take between one and two seconds."""
     machine = Machine(SimNet(), "10.0.0.1", LISTEN)

@@ -8,6 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.cli.pages import Page
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
@@ -163,7 +164,7 @@ async def test_an_empty_master_whose_peers_are_away_is_not_ready_and_says_so(aut
         async with pair.master.client() as client:
             info = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
             verdict = judge(json.loads(json.loads(info.body)["table"]["rmqhaStatus"]))
-        assert (verdict.level, verdict.reasons) == ("degraded", (text.strip(),))
+        assert (verdict.level, verdict.reasons) == ("degraded", (f"{text.strip()}; see {Page.AHEAD}",))
         async with pair.slave.broker():
             while (await monitoring.readyz())[0] != 200:  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.1)

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.certificates import Certificates
 from rmqha.config.load_namesrv import load_namesrv
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from tests.broker.machines import ask, pull_request, send_request
@@ -16,6 +17,7 @@ from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import Pair
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
+from tests.test_tls import Pki
 
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
 pytest.importorskip("prometheus_client", reason="prometheus-client is in the extra [web]")
@@ -35,9 +37,10 @@ def names_of(samples: Iterable[Sample]) -> set[str]:
     return {KINDS.sub("", name) for name, _ in samples}
 
 
-async def all_names() -> set[str]:
-    """What pairs, groups and name servers tell."""
+async def all_names(directory: Path) -> set[str]:
+    """What pairs, groups and name servers tell, in a process with a certificate."""
     names: set[str] = set()
+    shown = Certificates(Pki(directory).options("a"))
     pair = Pair()
     for machine in (pair.master, pair.slave):
         machine.settings |= settings()
@@ -55,6 +58,7 @@ async def all_names() -> set[str]:
         scraped((await group.wait_master()).running, group.net) as one,
     ):
         names |= names_of(await one.scrape())
+    del shown
     return names | await names_of_a_name_server()
 
 
@@ -69,15 +73,15 @@ async def names_of_a_name_server() -> set[str]:
     return told
 
 
-async def test_the_page_names_what_there_is_and_nothing_else(autojump_clock: MockClock) -> None:
-    told = await all_names()
+async def test_the_page_names_what_there_is_and_nothing_else(autojump_clock: MockClock, tmp_path: Path) -> None:
+    told = await all_names(tmp_path)
     page = set(NAME.findall((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
     assert sorted({name for name in told if not SPANS.search(name)} - page) == [], "not in the page"
     assert sorted(page - told - {"rocketmq_brokeruntime_"}) == [], "not told"
 
 
-async def test_alerts_and_dashboard_ask_for_what_there_is(autojump_clock: MockClock) -> None:
-    told = await all_names()
+async def test_alerts_and_dashboard_ask_for_what_there_is(autojump_clock: MockClock, tmp_path: Path) -> None:
+    told = await all_names(tmp_path)
     for path in (ROOT / "conf/prometheus/rmqha.rules.yml", ROOT / "conf/grafana/rmqha.json"):
         asked = {KINDS.sub("", name) for name in NAME.findall(path.read_text(encoding="utf-8"))}
         assert len(asked) > 10

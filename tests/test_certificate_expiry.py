@@ -1,0 +1,125 @@
+"""Until when a certificate is valid: as another library reads it, and who is told when it ends."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+import structlog.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha import certificates
+from rmqha.certificate_expiry import expires_at
+from rmqha.certificates import Certificates, Expiry, TlsOptions, expiry, first_to_expire
+from rmqha.cli.doctor_host import check_certificates
+from rmqha.cli.finding import FAIL, OK, WARN
+from rmqha.cli.pages import Page
+from rmqha.cli.verdict import judge
+from rmqha.process import warn_of_expiry
+from tests.cli.facts import connection, master
+from tests.settings import config
+from tests.test_tls import Pki
+
+trustme = pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
+
+DAY_S = 86_400
+PEM = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "_in_use", WeakSet())
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC),
+        datetime(2050, 1, 1, tzinfo=UTC),
+        datetime(2001, 2, 3, 4, 5, tzinfo=UTC),
+    ],
+)
+def test_both_kinds_of_time_are_read(end: datetime) -> None:
+    """RFC 5280: UTCTime until 2049, GeneralizedTime behind it."""
+    issued = trustme.CA().issue_cert("a", not_before=datetime(2000, 1, 1, tzinfo=UTC), not_after=end)
+    assert expires_at(issued.cert_chain_pems[0].bytes().decode()) == end.timestamp()
+
+
+def test_of_a_chain_the_first_to_end_counts() -> None:
+    authority = trustme.CA()
+    pems = [
+        authority.issue_cert(name, not_after=datetime(year, 1, 1, tzinfo=UTC)).cert_chain_pems[0].bytes().decode()
+        for name, year in (("a", 2031), ("b", 2029), ("c", 2033))
+    ]
+    assert expires_at("".join(pems)) == datetime(2029, 1, 1, tzinfo=UTC).timestamp()
+
+
+@given(st.one_of(st.text(max_size=50), st.binary(max_size=80).map(lambda raw: PEM.format(raw.hex()))))
+def test_what_is_no_certificate_ends_nothing(pem: str) -> None:
+    assert expires_at(pem) is None
+
+
+def test_a_file_that_is_cut_or_gone_has_no_end(tmp_path: Path) -> None:
+    options = Pki(tmp_path).options("a")
+    whole = Path(options.cert).read_text()
+    for size in range(0, len(whole), 7):
+        expires_at(whole[:size] + "\n-----END CERTIFICATE-----")
+    assert expiry("") is expiry(str(tmp_path / "gone")) is None
+
+
+def put_in_place(options: TlsOptions, renewed: Any) -> None:
+    Path(options.cert).write_bytes(renewed.cert_chain_pems[0].bytes())
+    Path(options.key).write_bytes(renewed.private_key_pem.bytes())
+
+
+async def test_the_certificate_that_ends_first_is_the_processs_and_is_read_again(tmp_path: Path) -> None:
+    authority = Pki(tmp_path)
+    first, second = authority.options("a"), authority.options("b")
+    kept = [Certificates(first), Certificates(second)]
+    soon = datetime.now(tz=UTC).replace(microsecond=0) + timedelta(days=5)
+    renewed = authority.ca.issue_cert("b", not_after=soon)
+    put_in_place(second, renewed)
+    await certificates.read_again()
+    ends = soon.timestamp()
+    assert first_to_expire() == Expiry(second.cert, ends)
+    with structlog.testing.capture_logs() as logs:
+        warn_of_expiry(now_s=ends - 15 * DAY_S)
+        warn_of_expiry(now_s=ends - 13 * DAY_S)
+        warn_of_expiry(now_s=ends + DAY_S)
+    assert [(one["event"], one["path"], one["days_left"]) for one in logs] == [
+        ("certificates.expiring", second.cert, 13.0),
+        ("certificates.expiring", second.cert, -1.0),
+    ]
+    del kept
+
+
+def test_without_tls_nothing_ends() -> None:
+    assert first_to_expire() is None
+    with structlog.testing.capture_logs() as logs:
+        warn_of_expiry(now_s=0.0)
+    assert logs == []
+
+
+@pytest.mark.parametrize(("days", "level"), [(4, "ok"), (2, "degraded"), (-1, "degraded")])
+def test_status_tells_it_three_days_before(days: int, level: str) -> None:
+    verdict = judge(master(connection(), certificate={"path": "/c.pem", "expires_in_s": days * DAY_S}))
+    assert (verdict.level, verdict.in_sync) == (level, True)
+    assert all(reason.endswith(f"renew it, then send SIGHUP; see {Page.CERTIFICATES}") for reason in verdict.reasons)
+    if days < 0:
+        assert "/c.pem ended 1.0 days ago" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(("days", "level"), [(40, OK), (20, WARN), (-2, FAIL)])
+def test_doctor_tells_it_thirty_days_before(tmp_path: Path, days: int, level: str) -> None:
+    now = datetime.now(tz=UTC)
+    issued = trustme.CA().issue_cert(
+        "a", not_before=now - timedelta(days=9), not_after=now + timedelta(days=days, hours=1)
+    )
+    path = tmp_path / "a.pem"
+    path.write_bytes(issued.cert_chain_pems[0].bytes())
+    (found,) = check_certificates(
+        config(haTlsMode="enforcing", haTlsTrustCertPath=str(path), haTlsCertPath=str(path), haTlsKeyPath=str(path))
+    )
+    assert (found.level, bool(found.next)) == (level, level != OK)
