@@ -227,17 +227,26 @@ async def test_troubles_that_no_small_broker_has(
     fires(promtool, tmp_path, {"m": before}, {"m": after}, expected=[expected])
 
 
-async def test_a_certificate_ends_in_less_than_two_weeks(
-    promtool: str, tmp_path: Path, autojump_clock: MockClock
+CERTIFICATE = ("rmqha_certificate_expires_timestamp_seconds", frozenset({("path", "/etc/rmqha/a.pem")}))
+GROUP = ("rocketmq_group_diff", frozenset({("group", "g"), ("topic", "t")}))
+
+
+@pytest.mark.parametrize(
+    ("key", "well", "bad", "expected"),
+    [
+        (CERTIFICATE, 15 * 86_400.0, 13 * 86_400.0, "RmqhaCertificateExpires"),
+        (GROUP, 9_000.0, 11_000.0, "RmqhaGroupFallsBehind"),
+    ],
+)
+async def test_troubles_of_what_a_bare_broker_lacks(
+    key: Sample, well: float, bad: float, expected: str, promtool: str, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A real scrape, and the family that a broker with TLS has besides; promtool's clock begins at 0."""
-    key = ("rmqha_certificate_expires_timestamp_seconds", frozenset({("path", "/etc/rmqha/a.pem")}))
+    """A real scrape, and a family that one with TLS, or with consumers, has besides; promtool's clock begins at 0."""
     pair = watched_pair()
     async with pair.running() as (master, _), scraped(master, pair.net) as monitoring:
         await trio.sleep(3)
         scrape = await monitoring.scrape()
-    well, soon = scrape | {key: 15 * 86_400.0}, scrape | {key: 13 * 86_400.0}
-    fires(promtool, tmp_path, {"m": well}, {"m": soon}, expected=["RmqhaCertificateExpires"])
+    fires(promtool, tmp_path, {"m": scrape | {key: well}}, {"m": scrape | {key: bad}}, expected=[expected])
 
 
 async def test_sends_are_slow(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
