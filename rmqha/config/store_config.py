@@ -66,7 +66,8 @@ class StoreConfig:
         high=64 << 20,
         roles=MASTER,
         meaning="Largest body of a message, or of a whole batch. Larger sends are answered "
-        "MESSAGE_ILLEGAL. If it is not set, a small mappedFileSizeCommitLog lowers it.",
+        "MESSAGE_ILLEGAL. If it is not set, a small mappedFileSizeCommitLog lowers it. Once it is lowered, larger "
+        "messages that wait to be put again (delayed ones, retries) hold up those behind them until it is raised.",
     )
     flush_disk_type: FlushDiskType = key(
         "flushDiskType",
