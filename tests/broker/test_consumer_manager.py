@@ -74,6 +74,14 @@ def test_only_changes_are_told(heartbeats: Heartbeats) -> None:
     assert told == [True, False, False, True, True, True, False, False]
 
 
+def test_it_is_told_that_a_topic_is_not_subscribed_to_any_more(heartbeats: Heartbeats) -> None:
+    """Others of the group may have its queues to give back."""
+    heartbeats.hear("a", SubscriptionData("t"), SubscriptionData("u"))
+    heartbeats.changed.clear()
+    heartbeats.hear("a", SubscriptionData("u"))
+    assert heartbeats.changed == ["g"]
+
+
 stranger: Any = "stranger"
 
 

@@ -276,6 +276,21 @@ async def test_what_cannot_be_put_is_tried_again_and_comes_once(
         assert await bodies(client) == [b"%d" % number for number in range(40)]
 
 
+async def test_what_lies_behind_a_message_that_cannot_be_put_does_not_come_again_and_again(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """It is put together with that one, and counts as not delivered: the next tries are that one alone."""
+    async with machine.broker(), machine.client() as client:
+        for body in (bytes(9000), b"a", b"b"):
+            assert (await ask(client, delayed(body, 2))).code == ResponseCode.SUCCESS
+    async with machine.broker(maxMessageSize="8192"), machine.client() as client:
+        await trio.sleep(20)
+        assert max(Counter(await bodies(client)).values(), default=0) <= 1
+    async with machine.broker(), machine.client() as client:
+        await trio.sleep(2)
+        assert {*await bodies(client)} == {bytes(9000), b"a", b"b"}
+
+
 async def test_with_too_much_that_is_not_settled_nothing_more_is_delivered(
     machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,22 @@ async def test_pages_hold_every_queue(autojump_clock: MockClock) -> None:
             assert (await page(client, 0, odd)).code == ResponseCode.SUCCESS
 
 
+async def test_queues_without_a_message_do_not_end_the_pages() -> None:
+    """They are in no page, and those behind them are."""
+    store = make_store(options(), SimDisk().mount(), now_ms=Clock())
+    ends = QueueEnds(store)
+    for number in range(1200):
+        store.queues.find_or_create("new", number)
+    ends.learn({("silent", 0): 7})
+    found: dict[str, dict[int, int]] = {}
+    start: int | None = 0
+    while start is not None:
+        answer = await ends.page_in_turns(start, before=0)
+        found |= answer["queueEnds"]
+        start = answer["next"]
+    assert found == {"silent": {0: 7}}
+
+
 async def test_a_save_in_the_middle_of_a_cleaning_notes_what_is_gone(autojump_clock: MockClock) -> None:
     """The segment is deleted, and the queues have not been told yet: nobody would come back to them."""
     machine = Machine(SimNet(), "10.0.0.1")

@@ -351,6 +351,33 @@ async def test_what_cannot_be_dispatched_keeps_nobody_waiting(machine: Machine, 
         assert (answer.code, "cannot be read yet" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
+async def test_ends_whose_time_is_over_make_room_for_others(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(end_transaction_processor, "WAITING_MAX", 4)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"money")
+        broker.store.parts.confirm_offset.limit_to(lambda: 0)
+        answers = [await producer.end(half, COMMIT) for _ in range(6)]
+        assert {answer.code for answer in answers if answer} == {ResponseCode.SYSTEM_ERROR}
+
+
+async def test_a_half_message_that_is_sent_again_has_nothing_of_what_became_of_the_first(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Its properties may be those of a question: the place in them is that of another half message, which has ended."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        first = await producer.prepare(b"first")
+        await producer.end(first, ROLLBACK)
+        noted = f"TRAN_PREPARED_QUEUE_OFFSET\x01{first.queue_offset}\x02TRANSACTION_CHECK_TIMES\x0115"
+        await producer.prepare(b"again", properties=noted)
+        asked, message = await producer.wait_asked(1)
+        assert (message.body, message.properties["TRANSACTION_CHECK_TIMES"]) == (b"again", "1")
+        await producer.end(asked, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"again"]
+
+
 async def test_what_a_consumer_sends_to_get_it_again_is_no_half_message(
     machine: Machine, autojump_clock: MockClock
 ) -> None:

@@ -91,6 +91,15 @@ async def test_a_slave_that_becomes_master_is_no_slave_any_more(names: Names) ->
     assert names.addresses("v") == {0: "10.0.0.2:10911"}
 
 
+async def test_a_new_master_tells_topics_though_it_had_the_same_as_a_slave(names: Names) -> None:
+    """RocketMQ's slaves register with their master's version; nothing that they told then was taken."""
+    slave = replace(SLAVE, data_version=MASTER.data_version)
+    names.register(slave, "t")
+    assert names.addresses("t") == {}
+    names.register(replace(slave, broker_id=0), "t")
+    assert names.addresses("t") == {0: "10.0.0.2:10911"}
+
+
 async def test_the_end_of_a_former_connection_forgets_nobody(names: Names) -> None:
     former, _ = names.register(MASTER, "t")
     names.register(MASTER, wire=Wire("10.0.0.1:6"))

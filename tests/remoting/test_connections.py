@@ -144,3 +144,19 @@ async def test_over_which_something_came_meanwhile_is_asked_again(
         await connections.invoke(ADDRESS, RemotingCommand(HELD), timeout_s=3)
     await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
     assert len(broker.connections) == 1
+
+
+async def test_over_which_an_answer_came_too_late_is_asked_again(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A broker that was busy for a while is not connected to anew."""
+    network, broker = MemoryNetwork(), Broker(first_is_dead=False)
+    nursery.start_soon(broker.server.serve, await network.listen("10.0.0.1", 10911))
+    connections = Connections(network, nursery, connect_timeout_s=3)
+    with pytest.raises(RemotingTimeoutError):
+        await connections.invoke(ADDRESS, RemotingCommand(HELD), timeout_s=3)
+    ((connection, request),) = broker.held
+    connection.respond(request, 7)
+    await trio.sleep(1)
+    await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
+    assert len(broker.connections) == 1

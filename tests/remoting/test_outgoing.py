@@ -150,6 +150,21 @@ async def test_what_is_taken_slowly_is_sent_now_and_not_when_it_was_put(autojump
         assert queue.sent_at == trio.current_time()
 
 
+async def test_who_was_idle_has_not_taken_nothing_since_then(autojump_clock: MockClock) -> None:
+    """It would be the first to be ended, for an answer that it has not had the time to take."""
+    async with writing(SlowStream(room=3)) as queue:
+        queue.put(b"first")
+        await queue.wait_below(1)
+        await trio.sleep(100)
+        queue.put(b"second")
+        begun_at = trio.current_time()
+        assert queue.sent_at == begun_at
+        await trio.sleep(0.5)
+        queue.put(b"behind it")
+        assert queue.sent_at == begun_at
+        await queue.wait_below(1)
+
+
 async def test_a_peer_that_takes_nothing_breaks_the_queue_in_time(autojump_clock: MockClock) -> None:
     queue = OutgoingQueue(Stream(room=0), write_timeout_s=5)
     queue.put_nowait(b"x")

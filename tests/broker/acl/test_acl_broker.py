@@ -261,6 +261,17 @@ def test_files_that_change_are_read_again_once_they_are_still_and_damage_changes
     assert [line["log_level"] for line in lines][1:] == ["warning", "warning"]
 
 
+def test_damage_that_was_repaired_and_comes_again_is_told_again(tmp_path: Path) -> None:
+    manager = PlainPermissionManager(home_with(tmp_path, ACCOUNTS))
+    with capture_logs() as lines:
+        for text in ("accounts: [", ACCOUNTS, "accounts: ["):
+            home_with(tmp_path, text)
+            for _ in range(3):
+                manager.look_again()
+    told = [line["event"] for line in lines if line["event"] != "acl.noted"]
+    assert told == ["acl.not_read_again", "acl.read", "acl.not_read_again"]
+
+
 def test_files_that_cannot_be_looked_for_change_nothing_and_are_read_when_they_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
