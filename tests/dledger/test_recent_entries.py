@@ -30,6 +30,15 @@ def test_it_keeps_the_last_ones() -> None:
     ]
 
 
+def test_what_is_forgotten_takes_no_room_any_more() -> None:
+    recent = RecentEntries()
+    recent.put(entry(0, BYTES_MAX))
+    recent.clear()
+    for index in (7, 8):
+        recent.put(entry(index, BYTES_MAX // 2))
+    assert [recent.get(index) is not None for index in (0, 7, 8)] == [False, True, True]
+
+
 def test_large_ones_push_others_out() -> None:
     recent = RecentEntries()
     for index in range(5):
