@@ -337,6 +337,15 @@ class TestMultiPath:
             files.append(bytes(200))
         assert self.places(files) == ["a", "c", "c", "a"]
 
+    def test_a_full_one_is_taken_before_the_log_ends_for_lack_of_space_elsewhere(self, sim: SimDisk) -> None:
+        """Full is a matter of a ratio: there may be room for a file where the others have none."""
+        mount = LackingMount(sim, sim.mount().epoch)
+        files = self.list_of(mount, "/a", "/b", full={"/b"})
+        files.append(bytes(200))
+        mount.lacking = "/a"
+        files.append(bytes(200))
+        assert self.places(files) == ["a", "b"]
+
     @pytest.mark.parametrize("half_made", [0, 100])
     @pytest.mark.parametrize("place", ["/a", "/c"])
     def test_what_is_left_of_one_that_had_no_room_is_removed(self, mount: SimMount, place: str, half_made: int) -> None:
