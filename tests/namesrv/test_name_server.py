@@ -198,7 +198,7 @@ async def test_what_operators_keep_is_there_after_a_restart(
 
 @pytest.mark.parametrize("code", [RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG])
 async def test_what_cannot_be_saved_for_a_while_is_said_in_time_and_saved_later(
-    code: RequestCode, machine: NameServerMachine, client: RemotingClient
+    code: RequestCode, autojump_clock: MockClock, machine: NameServerMachine, client: RemotingClient
 ) -> None:
     """Behind a disk that hung, and all who waited for it before, no operator was ever answered."""
     entry: dict[str, Any] = {"namespace": "n", "key": "k", "value": "v"}
