@@ -171,13 +171,13 @@ async def test_a_log_that_begins_anew_while_its_leader_is_asked_where_queues_end
         async def run_meanwhile(ends: QueueEndsClient) -> None:
             asked.append(ends)
             await run(ends)
-            if asked.count(ends) == 1:
+            if len(asked) == 1:
                 log: Any = late.running.store.commit_log
                 log.beginnings += 1
 
         monkeypatch.setattr(QueueEndsClient, "run", run_meanwhile)
         await late.start()
-        await group.wait(lambda: any(asked.count(one) > 1 for one in asked), limit_s=SOON_S)
+        await group.wait(lambda: bool(asked) and asked.count(asked[0]) > 1, limit_s=SOON_S)
 
 
 async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(
