@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_wire import (
     HANDLED,
     AppendEntryResponse,
@@ -26,6 +27,8 @@ from rmqha.dledger.clean_space_service import CleanSpaceService
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
+from rmqha.dledger.push_entry import PushEntryRequest, PushType
+from rmqha.dledger.push_wire import decode_push_answer, encode_push
 from rmqha.dledger.vote import VoteRequest
 from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import open_remoting_client
@@ -155,6 +158,20 @@ async def test_what_is_no_message_costs_nobody_else_anything(group: ServerGroup,
                 assert answer.code != HANDLED or decode(AppendEntryResponse, answer.body)[1].code == Code.UNKNOWN_MEMBER
     await group.append(b"one")
     assert group.leaders == [leader]
+
+
+async def test_a_push_that_is_refused_is_answered_at_once(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """And not with what comes of others: who pushes waits for it."""
+    leader = await group.wait_leader()
+    asked, other = [name for name in group.members if name != leader]
+    term = group.members[leader].running.member_state.curr_term
+    entry = DLedgerEntry(b"one", 0, term, 0, size=51)
+    body = encode_push(PushEntryRequest(PushType.APPEND, term, other, -1, (entry,)), group="g", remote_id=asked)
+    network = group.net.host("10.0.1.9").mount()
+    async with open_remoting_client(network, f"{group.addresses[asked]}:{PORT}") as client:
+        for _ in range(5):
+            answer = await client.invoke(RemotingCommand(DLedgerRequestCode.PUSH, body=body), timeout_s=0.1)
+            assert decode_push_answer(answer.body).code == Code.INCONSISTENT_STATE
 
 
 async def test_a_term_that_was_made_up_leaves_room_for_elections(group: ServerGroup, autojump_clock: MockClock) -> None:
