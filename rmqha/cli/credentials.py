@@ -14,12 +14,18 @@ if TYPE_CHECKING:
 
 
 _REFUSAL: Final = "AclException"
+_SOURCES: Final = ("RMQHA_CREDENTIALS", "RMQHA_ACCESS_KEY")
 
 
 def sign_in_hint(reason: str | None, *, otherwise: str) -> str:
     """What to do next when a broker has answered an error for this reason."""
     if _REFUSAL not in (reason or ""):
         return otherwise
+    used = next((name for name in _SOURCES if os.environ.get(name)), None)
+    if used is not None:
+        return (
+            f"it does not let the account of {used} do this: is its accessKey and secretKey one of its plain_acl.yml?"
+        )
     return "it has accounts (aclEnable): name yours by RMQHA_CREDENTIALS, a file like mqadmin's tools.yml"
 
 

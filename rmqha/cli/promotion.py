@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqha.cli.verdict import page_of
+
 _MAY_NOT: Final = "it should not be made master"
 """How a slave's status says so (rmqha/broker/tables/queue_ends_client.py)."""
 _FOLLOWS: Final = "transfer"
@@ -88,7 +90,7 @@ def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
         yield Obstacle(f"it cannot write: {own['write_refusal']}", "promote another one, or repair it first")
     state = (own.get("ha_client") or {}).get("state")
     if state in _UNFIT_STATES:
-        yield Obstacle(f"it is {state}", "see docs/operations.md for this state; promote another one")
+        yield Obstacle(f"it is {state}", f"promote another one, or see {page_of(state)}")
     for reason in own.get("not_learned", ()):
         if reason.startswith(_MAY_NOT):
             told = "promote another one; queues without a message would begin at 0 again"

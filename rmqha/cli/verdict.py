@@ -233,6 +233,11 @@ def named(replica: dict[str, Any]) -> str:
     return f"{replica['peer']} ({replica['name']})" if replica.get("name") else str(replica["peer"])
 
 
+def page_of(state: str) -> Page:
+    """What to read about a slave in this state."""
+    return _SLAVE_PAGES.get(state, Page.SLAVE_WAITS)
+
+
 def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     client = facts["ha_client"]
     state = client["state"]
@@ -241,7 +246,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         reasons.append(f"it cannot write: {_with_next_step(facts['write_refusal'])}")
     if state not in _SLAVE_GOOD:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
-        reasons.append(see(f"{state}: {told}", _SLAVE_PAGES.get(state, Page.SLAVE_WAITS)))
+        reasons.append(see(f"{state}: {told}", page_of(state)))
     failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [see(told, Page.SLAVE_WAITS) for told in facts.get("not_learned", ())]

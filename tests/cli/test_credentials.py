@@ -37,3 +37,10 @@ def test_who_is_refused_is_told_how_to_sign_in() -> None:
     assert "RMQHA_CREDENTIALS" in sign_in_hint("org.apache.rocketmq.acl.common.AclException: no", otherwise="ask again")
     for reason in ("something else", "", None):
         assert sign_in_hint(reason, otherwise="ask again") == "ask again"
+
+
+@pytest.mark.parametrize("used", ["RMQHA_CREDENTIALS", "RMQHA_ACCESS_KEY"])
+def test_who_has_signed_in_is_told_that_it_was_not_enough(used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked to set what it had set."""
+    monkeypatch.setenv(used, "mine")
+    assert f"the account of {used}" in sign_in_hint("AclException: check signature failed", otherwise="")

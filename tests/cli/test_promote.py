@@ -9,6 +9,7 @@ import pytest
 
 from rmqha.cli.conf_edit import edited
 from rmqha.cli.main import run
+from rmqha.cli.pages import Page
 from rmqha.cli.promotion import Replica, obstacles, stakes
 from rmqha.codec.codes import RequestCode
 from rmqha.config import load_config
@@ -73,6 +74,15 @@ def test_another_broker_speaks_against_it(other: Replica, said: str) -> None:
 def test_the_slave_itself_may_not_be_fit(own: dict[str, Any], said: str) -> None:
     (what,) = whats(own)
     assert what.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("state", "page"),
+    [("diverged", Page.DIVERGED), ("misconfigured", Page.MIXED_UP), ("comparing", Page.SLAVE_WAITS)],
+)
+def test_a_state_that_forbids_it_names_its_page(state: str, page: Page) -> None:
+    (found,) = obstacles(slave(state), (), tail_messages=0)
+    assert (found.what, found.next.endswith(str(page))) == (f"it is {state}", True)
 
 
 def test_a_slave_that_follows_its_master_is_not_promoted_but_one_that_follows_a_slave_is() -> None:
