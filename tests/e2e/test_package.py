@@ -60,6 +60,14 @@ def test_the_wheel_has_the_files_of_the_dashboard(archives: tuple[Path, Path]) -
     assert len(packed) > 4
 
 
+def test_the_wheel_has_the_pages_and_what_a_monitor_takes(archives: tuple[Path, Path]) -> None:
+    """Reasons name pages, and an operator has the wheel alone; links among them lead where they do in a checkout."""
+    with ZipFile(archives[1]) as wheel:
+        packed = {name.partition("/data/share/doc/rmqha/")[2] for name in wheel.namelist()} - {""}
+    ours = {name for name in tracked() if name.startswith(("docs/", "conf/"))}
+    assert packed == ours | {"ARCHITECTURE.md", "CHANGELOG.md", "README.md"}
+
+
 def test_the_extra_all_has_all_that_users_want() -> None:
     setup = ConfigParser()
     setup.read(CHECKOUT / "setup.cfg")
