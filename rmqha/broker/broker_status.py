@@ -124,6 +124,7 @@ class BrokerStatus:
             "confirm_offset": store.confirm_offset(),
             "dispatched_offset": store.reput_from_offset,
             "write_refusal": (store if store.role.is_master else store.running_flags).refusal() or None,
+            "needs_restart": store.running_flags.final_error is not None,
             "lost_queues": store.queue_rebuild.describe() or None,
             "stopped_queues": store.queues.stopped.describe() or None,
             "hidden_messages": store.hidden_messages(),

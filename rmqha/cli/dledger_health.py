@@ -16,14 +16,16 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     leaderForS     so many seconds ago who leads, as far as it knows, was last another
     uncommittedForS
                    so many seconds a leader's entries have waited for a majority, and none was committed
+    deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
 """
 
 from collections import Counter
 from typing import Any
 
 from rmqha.cli.dledger_verdict import LAG_MAX, why_uncommitted
+from rmqha.cli.pages import Page, see
 from rmqha.cli.span import span
-from rmqha.cli.verdict import Verdict
+from rmqha.cli.verdict import DELETED_RECENTLY_S, Verdict
 from rmqha.logs import escaped
 
 Facts = dict[str, Any]
@@ -77,6 +79,10 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
         troubles.append(f"{member_id}: {member['error']}")
     if member["writeError"] is not None:
         troubles.append(f"{member_id} cannot write: {member['writeError']}")
+    deleted_s = member.get("deletedEarlyS")
+    if deleted_s is not None and deleted_s <= DELETED_RECENTLY_S:
+        told = f"{member_id} deleted entries before they had expired, the last {deleted_s} s ago, for lack of room"
+        troubles.append(see(f"{told}. Make room", Page.DELETED_EARLY))
     if leader is None or member is leader:
         return troubles
     if member["role"] == "LEADER":

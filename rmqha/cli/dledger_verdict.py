@@ -15,7 +15,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
 
 from typing import Any, Final
 
-from rmqha.cli.pages import Page, see
+from rmqha.cli.pages import Page, refusal_of, see
 from rmqha.cli.span import span
 
 Facts = dict[str, Any]
@@ -48,7 +48,7 @@ def _failures(facts: Facts) -> list[str]:
     """Why it does not do what it is there for."""
     member, away = facts["dledger"], len(_away(facts))
     members = len(member["peers"])
-    refusal = facts.get("write_refusal") or member.get("write_error")
+    refusal = refusal_of(facts) if facts.get("write_refusal") else member.get("write_error")
     failures = [f"it cannot write: {refusal}"] if refusal else []
     if member.get("diverged"):
         failures = [f"it follows nobody any more: {member['diverged']}"]

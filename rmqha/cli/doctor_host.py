@@ -108,19 +108,21 @@ def check_disk(config: BrokerConfig) -> Findings:
         return
     what = f"{at}: {human_bytes(usage.available)} free, {usage.used_percent} % used"
     segment = config.mapped_file_size_commit_log
+    is_crowded = config.clean_file_forcibly_enable and usage.used_percent > config.disk_space_clean_forcibly_ratio
+    if is_crowded:
+        ratio = f"diskSpaceCleanForciblyRatio={config.disk_space_clean_forcibly_ratio}"
+        lost = f": above {ratio} unexpired files are deleted"
+        yield Finding(FAIL, "disk", what + lost, "make room, or keep messages for less time (fileReservedTime)")
     if usage.read_only:
         yield Finding(FAIL, "disk", f"{at} is read-only", "mount it for writing")
-    elif usage.used_percent >= config.disk_space_warning_level_ratio:
+    elif usage.used_percent > config.disk_space_warning_level_ratio:
         refused = f": diskSpaceWarningLevelRatio={config.disk_space_warning_level_ratio} refuses sends"
         yield Finding(FAIL, "disk", what + refused, "make room")
     elif usage.available < _SEGMENTS_WANTED * segment:
         few = f", less than {_SEGMENTS_WANTED} segments of mappedFileSizeCommitLog={segment}"
         yield Finding(FAIL, "disk", what + few, "make room, or set smaller segments for a new store")
-    elif config.clean_file_forcibly_enable and usage.used_percent > config.disk_space_clean_forcibly_ratio:
-        lost = (
-            f": above diskSpaceCleanForciblyRatio={config.disk_space_clean_forcibly_ratio} unexpired files are deleted"
-        )
-        yield Finding(FAIL, "disk", what + lost, "make room, or keep messages for less time (fileReservedTime)")
+    elif is_crowded:
+        return
     elif usage.used_percent >= config.disk_max_used_space_ratio:
         early = f": above diskMaxUsedSpaceRatio={config.disk_max_used_space_ratio} expired files go at any hour"
         yield Finding(WARN, "disk", what + early, "make room, or keep messages for less time (fileReservedTime)")

@@ -80,6 +80,8 @@ def dump(store: str, *, with_body: bool, **options: Any) -> None:
         first, asked = topics.first_offset, options["from_offset"]
         if first is not None and 0 < asked < first:
             click.echo(f"Note: no message begins at {asked}; the first that was read begins at {first}", err=True)
+        elif first is None and asked:
+            click.echo(f"Note: no message begins at {asked} or behind, in what was read", err=True)
         for problem, count in problems.items():
             click.echo(f"Note: {count:,} bodies were not inflated (plainLength is null): {problem}", err=True)
     if problem := topics.problem(options["topics"]):

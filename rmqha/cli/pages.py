@@ -4,9 +4,10 @@ In an installation from a wheel the pages are in ``share/doc/rmqha``, below the 
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 _DOCS: Final = "docs/"
+_HA_PEERS: Final = "haPeers"
 
 
 class Page(StrEnum):
@@ -31,3 +32,11 @@ class Page(StrEnum):
 def see(reason: str, page: Page) -> str:
     """The reason, with where to read on unless it names a page itself."""
     return reason if _DOCS in reason else f"{reason}; see {page}"
+
+
+def refusal_of(facts: dict[str, Any]) -> str:
+    """A broker's ``write_refusal``, with what to do next."""
+    refusal = str(facts["write_refusal"])
+    if facts.get("needs_restart"):
+        return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
+    return see(refusal, Page.PEER_HOLDS_MORE if _HA_PEERS in refusal else Page.NOT_SEND_OK)

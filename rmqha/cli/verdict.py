@@ -6,6 +6,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     version broker_name broker_cluster_name broker_id role address flush_disk_type in_sync_replicas up_s
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
     write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
+    needs_restart    whether a write, a flush or the dispatch failed for good: nothing heals that in this process
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
@@ -41,7 +42,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
-from rmqha.cli.pages import Page, see
+from rmqha.cli.pages import Page, refusal_of, see
 from rmqha.codec.codes import STATUS_KEY
 
 IN_SYNC: Final = "in-sync"
@@ -52,10 +53,8 @@ REFUSED_RECENTLY_S: Final = 60.0
 _ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's"
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
-_DELETED_RECENTLY_S: Final = 3600.0
-_HA_PEERS: Final = "haPeers"
+DELETED_RECENTLY_S: Final = 3600.0
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
-_FINAL_REFUSAL: Final = "the store is not writable"
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master, and may differ from it before that, too; nothing is cut",
@@ -141,18 +140,13 @@ def _bugs_met(facts: dict[str, Any]) -> list[str]:
     return [told.format(count, what, event) for count, what, event in met if count]
 
 
-def _with_next_step(refusal: str) -> str:
-    if not refusal.startswith(_FINAL_REFUSAL):
-        return see(refusal, Page.PEER_HOLDS_MORE if _HA_PEERS in refusal else Page.NOT_SEND_OK)
-    return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
-
-
 def _deleted_early(facts: dict[str, Any]) -> list[str]:
     early = facts.get("deleted_early")
-    if not early or early["last_s_ago"] > _DELETED_RECENTLY_S:
+    if not early or early["last_s_ago"] > DELETED_RECENTLY_S:
         return []
-    last = f"the last {early['last_s_ago']:.0f} s ago: its disk is too full"
-    told = f"{early['segments']} segments of its log were deleted before they had expired, {last}"
+    what = "segment of its log was" if early["segments"] == 1 else "segments of its log were"
+    last = f"the last {early['last_s_ago']:.0f} s ago, since its disk was too full"
+    told = f"{early['segments']:,} {what} deleted before expiry, {last}"
     return [see(f"{told}. Make room", Page.DELETED_EARLY)]
 
 
@@ -190,7 +184,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     connections = facts["ha"]["connections"]
     reasons = []
     if facts.get("write_refusal"):
-        reasons.append(f"sends are refused: {_with_next_step(facts['write_refusal'])}")
+        reasons.append(f"sends are refused: {refusal_of(facts)}")
     else:
         unfit = [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
         reasons += [see(why, Page.DIVERGED) for why in unfit]
@@ -243,7 +237,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     state = client["state"]
     reasons = []
     if facts.get("write_refusal"):
-        reasons.append(f"it cannot write: {_with_next_step(facts['write_refusal'])}")
+        reasons.append(f"it cannot write: {refusal_of(facts)}")
     if state not in _SLAVE_GOOD:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(see(f"{state}: {told}", page_of(state)))

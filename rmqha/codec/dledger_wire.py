@@ -98,6 +98,8 @@ class MemberStatus:
     """So many seconds ago who leads, as far as this member knows, was last another."""
     uncommitted_for_s: int | None = None
     """So many seconds a leader's entries have waited for a majority, and none was committed; None: none wait."""
+    deleted_early_s: int | None = None
+    """So many seconds ago a file was last deleted before it had expired, for lack of room; None: none was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class CleanSpaceService:
         for path in paths:
             if path not in kept:
                 self._store.room.early.note(now=trio.current_time())
-                told = "make room, or lower fileReservedTime; entries that nobody has read may be gone"
+                told = "make room, or lower fileReservedHours; entries that nobody has read may be gone"
                 logger.warning(
                     "clean_space_service.deleted_unexpired", path=path, data_ratio=self.data_ratio, next=told
                 )

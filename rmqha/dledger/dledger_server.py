@@ -319,6 +319,7 @@ class DLedgerServer:
             broker_address=None if self._broker is None else self._broker.address,
             leader_for_s=int(now - self._role_log.leader_since),
             uncommitted_for_s=int(now - self.pusher.waits_since) if self.pusher.waits_since <= now else None,
+            deleted_early_s=store.room.early.last_s_ago(now=now),
         )
 
     def view_members(self) -> list[MemberView]:

@@ -105,9 +105,8 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
 
 
 def deleted_early(broker: BrokerController) -> Iterator[Metric]:
-    """What a crowded disk cost, of a member's log or a classic one."""
-    member = broker.replication.facts().get("deleted_early")
-    segments = member["segments"] if member else broker.store.cleaner.early.segments
+    """What a crowded disk cost."""
+    segments = broker.store.cleaner.early.segments
     meaning = "Segments of the log deleted before they had expired, since its disk was too full."
     yield counter("rmqha_unexpired_segments_deleted", meaning, segments)
 

@@ -253,14 +253,24 @@ class CleanCommitLogService:
         for mapped in deletable:
             if self._log.files[0].path != mapped.path or not self._is_deletable(mapped, force=force):
                 break  # while others were awaited
-            left_s = (self._expires_ms(mapped) - self._now_ms()) / 1000
+            left_s, is_needed = self._left_s(mapped), mapped.end_offset > self._kept_from()
             await self._log.delete_first_in_thread()
-            self._tell_deleted(mapped, left_s=left_s)
+            self._tell_deleted(mapped, left_s=left_s, is_needed=is_needed)
             deleted += 1
             await trio.sleep(self._options.delete_commit_log_files_interval_s)
         return deleted
 
-    def _tell_deleted(self, mapped: LogFile, *, left_s: float) -> None:
+    def _left_s(self, mapped: LogFile) -> float:
+        """Until it has expired; of one that somebody has removed meanwhile nobody knows."""
+        try:
+            return (self._expires_ms(mapped) - self._now_ms()) / 1000
+        except StoreReadError:
+            return 0.0
+
+    def _tell_deleted(self, mapped: LogFile, *, left_s: float, is_needed: bool) -> None:
+        if is_needed:
+            lost = "a slave that has yet to be sent it must be rebuilt, unless another replica has it"
+            logger.warning("commit_log.needed_segment_deleted", path=mapped.path, consequence=lost)
         if left_s <= 0:
             logger.info("commit_log.segment_deleted", path=mapped.path)
             return

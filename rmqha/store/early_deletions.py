@@ -23,6 +23,10 @@ class EarlyDeletions:
         self.segments += 1
         self._last_at = now
 
+    def last_s_ago(self, *, now: float) -> int | None:
+        """For how many seconds none was deleted; None: there was none."""
+        return int(now - self._last_at) if self.segments else None
+
     def facts(self, *, now: float) -> dict[str, Any] | None:
         """``{"segments": 2, "last_s_ago": 12.5}``; None without any."""
         return {"segments": self.segments, "last_s_ago": round(now - self._last_at, 3)} if self.segments else None

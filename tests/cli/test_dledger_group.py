@@ -137,6 +137,7 @@ async def test_status_of_members_that_tell_of_themselves(group: Group, autojump_
         "id": "n1", "address": PEERS["n1"], "alive": True, "error": None, "role": "FOLLOWER", "leaderId": "n0",
         "term": 3, "beginIndex": 0, "endIndex": 1, "committedIndex": 1, "flushedIndex": 1, "transferee": None,
         "writeError": None, "version": "1", "leaderForS": None, "uncommittedForS": None,
+        "deletedEarlyS": None,
     }  # fmt: skip
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.summary) == ("ok", "group g: n0 leads in term 3, 3 of 3 members answer")
@@ -220,6 +221,16 @@ async def test_who_does_not_follow_stores_nothing_whatever_room_it_has(
         "failed",
         "1 of 3 members, fewer than a majority, can store an entry",
     )
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(None, "ok"), (3600, "degraded"), (3601, "ok")])
+async def test_a_member_that_deleted_what_had_not_expired(
+    group: Group, autojump_clock: MockClock, seconds: int | None, level: str
+) -> None:
+    verdict = judge_group("g", await changed(group, 1, deletedEarlyS=seconds))
+    told = "".join(verdict.reasons)
+    assert (verdict.level, "n1 deleted entries before they had expired" in told) == (level, level == "degraded")
+    assert told.endswith("'Messages deleted before their time'") == (level == "degraded")
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(2, "ok"), (3, "failed")])

@@ -140,3 +140,6 @@ def test_an_offset_inside_a_record_is_said_to_be_none(store: Path, capsys: Outpu
     assert run(["log", "dump", str(store), "--from-offset", str(inside)]) == 0
     told = capsys.readouterr().err
     assert f"no message begins at {inside}; the first that was read begins at {second['physicalOffset']}" in told
+    beyond = 10**12
+    assert run(["log", "dump", str(store), "--from-offset", str(beyond)]) == 0
+    assert f"no message begins at {beyond} or behind" in capsys.readouterr().err

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -8,8 +7,6 @@ from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
-from rmqha.errors import StoreWriteError
-from rmqha.store.running_flags import RunningFlags
 from tests.cli.facts import connection, master, member, slave, view
 
 
@@ -52,25 +49,22 @@ def test_segments_deleted_before_their_time_are_a_trouble_for_an_hour(facts: dic
     before = judge(facts)
     recent = judge(facts | {"deleted_early": {"segments": 3, "last_s_ago": 3599.0}})
     assert (recent.level, recent.in_sync) == ("degraded", before.in_sync)
-    assert "3 segments of its log were deleted before they had expired" in recent.reasons[-1]
+    assert "3 segments of its log were deleted before expiry" in recent.reasons[-1]
+    one = judge(facts | {"deleted_early": {"segments": 1, "last_s_ago": 1.0}})
+    assert "1 segment of its log was deleted before expiry" in one.reasons[-1]
     assert "'Messages deleted before their time'" in recent.reasons[-1]
     old = facts | {"deleted_early": {"segments": 3, "last_s_ago": 3601.0}}
     assert judge(old) == before
     assert "  deleted  3 unexpired segments, the last 3601 s ago" in render_status(old, judge(old)).splitlines()
 
 
-@pytest.mark.parametrize("make", [slave, master])
-def test_a_store_that_failed_for_good_is_to_be_restarted(make: Callable[..., dict[str, Any]]) -> None:
-    flags = RunningFlags()
-    flags.fail(StoreWriteError(OSError(5, "Input/output error"), operation="fdatasync", path="/s"))
-    told = " | ".join(judge(make("transfer") if make is slave else make()).reasons)
-    assert "restart this broker" not in told
-    facts = make("transfer", write_refusal=flags.refusal()) if make is slave else make(write_refusal=flags.refusal())
-    assert "restart this broker" in " | ".join(judge(facts).reasons)
-    flags = RunningFlags()
-    flags.set_disk_full(True)
-    facts |= {"write_refusal": flags.refusal()}
-    assert "restart this broker" not in " | ".join(judge(facts).reasons), "it goes on by itself"
+@pytest.mark.parametrize("facts", [slave("transfer"), master(), member()])
+def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) -> None:
+    told = " | ".join(judge(facts | {"write_refusal": "fdatasync failed", "needs_restart": True}).reasons)
+    assert f"fdatasync failed. Repair the disk, then restart this broker; see {Page.WRITE_FAILED}" in told
+    passing = " | ".join(judge(facts | {"write_refusal": "the disk is full", "needs_restart": False}).reasons)
+    assert f"the disk is full; see {Page.NOT_SEND_OK}" in passing
+    assert "restart this broker" not in passing, "it goes on by itself"
 
 
 @pytest.mark.parametrize(

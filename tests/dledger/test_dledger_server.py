@@ -364,6 +364,9 @@ async def test_what_members_tell_of_each_other(group: ServerGroup, autojump_cloc
     hung, killed = [name for name in group.members if name != leader]
     await trio.sleep(10)
     assert server.status().uncommitted_for_s is None
+    assert server.status().deleted_early_s is None
+    server.store.room.early.note(now=trio.current_time() - 5)
+    assert server.status().deleted_early_s == 5
     assert 9 <= (server.status().leader_for_s or 0) <= 12
     assert [(view.id, view.connected, view.lacks) for view in server.view_members()] == [
         (hung, True, 0), (killed, True, 0),

@@ -251,7 +251,9 @@ class TestCleanSpaceService:
         member = Member(sim, enable_disk_force_clean=enabled)
         await member.fill()
         assert await member.clean(data=percent) == deleted
-        assert member.store.room.early.segments == deleted, "an operator is told of them"
+        assert member.store.room.early.segments == deleted
+        told_s = member.store.room.early.last_s_ago(now=trio.current_time())
+        assert (told_s is not None) == (deleted > 0), "rmqha dledger status tells of it"
 
     @pytest.mark.parametrize(("used", "is_full"), [({"data": 90}, False), ({"data": 91}, True), ({"base": 91}, True)])
     async def test_on_a_full_disk_nothing_is_appended(

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import RemotingClient
 from tests.broker.group_members import member_of
 from tests.broker.machines import Machine, ask, ha_client_of, pull_request, replication_of, send_request
@@ -373,3 +375,35 @@ async def test_strangers_are_counted_by_port(autojump_clock: MockClock) -> None:
         samples = await monitoring.scrape()
         assert value(samples, "rmqha_refused_peers_total", port="clients", reason="protocol") == 1
         assert sum(number for (name, has), number in samples.items() if ("port", "ha") in has) >= 1
+
+
+async def test_what_a_full_disk_cost_is_told_by_metric_and_status(autojump_clock: MockClock) -> None:
+    """Of a broker on a group, too, whose log the same cleaner deletes."""
+    name = "rmqha_unexpired_segments_deleted_total"
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring, machine.client() as client:
+        assert value(await monitoring.scrape(), name) == 0
+        assert (await status_of(client))["deleted_early"] is None
+        broker.store.cleaner.early.note(now=trio.current_time() - 7)
+        await trio.sleep(2)
+        assert value(await monitoring.scrape(), name) == 1
+        assert (await status_of(client))["deleted_early"] == {"segments": 1, "last_s_ago": pytest.approx(9, abs=1)}
+    async with group_of(metricsListen="10.8.8.1:9100") as group:
+        member = (await group.wait_master()).running
+        member.store.cleaner.early.note(now=trio.current_time())
+        async with scraped(member, group.net) as monitoring:
+            assert value(await monitoring.scrape(), name) == 1
+
+
+async def test_a_store_that_failed_for_good_says_that_it_needs_a_restart(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, machine.client() as client:
+        assert (await status_of(client))["needs_restart"] is False
+        broker.store.running_flags.fail(StoreWriteError(OSError(5, "I/O error"), operation="fdatasync", path="/s"))
+        assert (await status_of(client))["needs_restart"] is True
+
+
+async def status_of(client: RemotingClient) -> dict[str, Any]:
+    info = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+    told: dict[str, Any] = json.loads(json.loads(info.body)["table"]["rmqhaStatus"])
+    return told

@@ -430,3 +430,37 @@ async def test_what_goes_before_it_expires_is_warned_of_and_counted(
             assert await store.cleaner.clean() == 1
         assert "commit_log.segment_deleted" in {line["event"] for line in lines}
         assert store.cleaner.early.segments == 4
+
+
+async def test_what_a_slave_still_needs_goes_by_force_with_a_warning(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    """Expired as well: no count tells of it, and that slave must be rebuilt."""
+    options = replace(NEVER, disk_space_clean_forcibly_ratio=85, clean_file_forcibly_enable=True)
+    async with running(machine.disk, now_ms=machine.clock, clean=options) as store:
+        await five_segments(store)
+        store.cleaner.keep_from(lambda: 2 * SEGMENT)
+        machine.clock.now_ms += 73 * HOUR_MS
+        machine.percent = 86
+        with structlog.testing.capture_logs() as lines:
+            assert await store.cleaner.clean() == 4
+    needed = [line["path"][-20:] for line in lines if line["event"] == "commit_log.needed_segment_deleted"]
+    assert needed == [f"{number * SEGMENT:020d}" for number in (2, 3)]
+    assert store.cleaner.early.segments == 0
+
+
+async def test_a_segment_whose_age_nobody_knows_goes_by_force_all_the_same(
+    autojump_clock: MockClock, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sends wait for the room; the age is for the log's line alone."""
+    options = replace(NEVER, disk_space_clean_forcibly_ratio=85, clean_file_forcibly_enable=True)
+    async with running(machine.disk, now_ms=machine.clock, clean=options) as store:
+        await five_segments(store)
+        machine.percent = 86
+
+        def fails(path: str) -> float:
+            raise StoreReadError(OSError(5, "Input/output error"), operation="stat", path=path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(machine.disk, "mtime_ms", fails)
+            assert await store.cleaner.clean() == 4

@@ -359,12 +359,7 @@ class DLedgerReplication:
             | {"master": self._store.role.master or None, "silent_after_s": self._member.elector.leak_s}
             | {"diverged": None if self.final_error is None else str(self.final_error)}
             | ({} if server is None else _member_facts(server)),
-        } | _deleted_early(server)
-
-
-def _deleted_early(server: DLedgerServer | None) -> dict[str, Any]:
-    early = None if server is None else server.store.room.early.facts(now=trio.current_time())
-    return {} if early is None else {"deleted_early": early}
+        }
 
 
 def _member_facts(server: DLedgerServer) -> dict[str, Any]:

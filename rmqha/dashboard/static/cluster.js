@@ -75,10 +75,12 @@ function facts(row) {
 }
 
 export function brokerRow(row) {
+  const command = `rmqha status -b ${row.address}`;
+  const title = row.trouble ? `its last words, as ${command} told them: no longer true, perhaps` : `as ${command} tells it`;
   const status = row.text && el("details", {
     open: open.has(row.address),
     ontoggle: (event) => (event.target.open ? open.add(row.address) : open.delete(row.address)),
-  }, el("summary", {}, row.trouble ? `its last words, as rmqha status -b ${row.address} told them: no longer true, perhaps` : `as rmqha status -b ${row.address} tells it`), el("pre", {}, row.text));
+  }, el("summary", {}, title), el("pre", {}, row.text));
   return el("article", { class: `broker ${row.level}` },
     el("p", { class: "verdict" }, pill(row.level), el("strong", {}, row.summary)),
     row.reasons.length ? el("ul", {}, row.reasons.map((reason) => el("li", {}, reason))) : null,
