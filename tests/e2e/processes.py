@@ -28,7 +28,8 @@ _ports = cycle(chain(range(_begin, _LAST_PORT, _PORTS_OF_A_GROUP), range(_FIRST_
 _claims: dict[int, socket.socket] = {}
 """By the port of a group that a broker listens on: another port of the group, which this process holds meanwhile."""
 
-_IN_A_TERMINAL = """import os, pty, sys
+_IN_A_TERMINAL = """import os, pty, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
 os.setsid()
 master, slave = pty.openpty()
 os.open(os.ttyname(slave), os.O_RDWR)
