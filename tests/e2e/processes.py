@@ -29,7 +29,7 @@ _claims: dict[int, socket.socket] = {}
 """By the port of a group that a broker listens on: another port of the group, which this process holds meanwhile."""
 
 _IN_A_TERMINAL = """import os, pty, signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, perhaps, by what runs the tests
 os.setsid()
 master, slave = pty.openpty()
 os.open(os.ttyname(slave), os.O_RDWR)

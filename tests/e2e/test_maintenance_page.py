@@ -160,10 +160,7 @@ async def test_a_pair_is_restarted_under_load_and_nothing_is_lost(installed: Ins
 def wheel(tmp_path: Path) -> Path:
     """Of this checkout; made of a copy, so that nothing is left in it."""
     source = tmp_path / "source"
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "rmqha"):
-        copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy
-        source.mkdir(exist_ok=True)
-        copy(CHECKOUT / name, source / name)
+    shutil.copytree(CHECKOUT, source, ignore=shutil.ignore_patterns(".*", "build", "tests", "__pycache__"))
     command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(source)]
     made = subprocess.run(command, check=False, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
