@@ -6,7 +6,9 @@ import click
 
 from rmqha.cli.lazy import LazyGroup
 
-COMMANDS: Final = {"get": ("rmqha.cli.message_get:get", "Show a message: by its id, its key, or its place in the log.")}
+COMMANDS: Final = {
+    "get": ("rmqha.cli.message_get:get", "Show a message: by its id, its key, its time, or its place in the log.")
+}
 
 
 @click.group(
@@ -21,4 +23,4 @@ Examples:
 """,
 )
 def message() -> None:
-    """Find a message by its id, its key or its place."""
+    """Find a message by its id, its key, its time or its place."""

@@ -1,11 +1,23 @@
 """Looking for messages at one broker. Each function returns what was found, and why if that is nothing."""
 
+from collections.abc import Iterable
+
 from rmqha.cli.ask import BrokerConnection, RefusedError
+from rmqha.cli.broker_tables import topic_stats
 from rmqha.client.message import MessageExt, read_message
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.headers import UNIQUE_KEY_QUERY, QueryMessageRequestHeader, ViewMessageRequestHeader
+from rmqha.codec.headers import (
+    UNIQUE_KEY_QUERY,
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullSysFlag,
+    QueryMessageRequestHeader,
+    SearchOffsetRequestHeader,
+    ViewMessageRequestHeader,
+    decode_header,
+)
 from rmqha.codec.message_id import decode_message_id
-from rmqha.codec.record.message import decode_message
+from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import RemoteProtocolError, StoreError
 from rmqha.logs import escaped
 
@@ -14,6 +26,11 @@ Found = tuple[list[MessageExt], str]
 _BODIES_SIZE_MAX = 64 << 20
 """Of the bodies that are inflated, together; what is beyond is shown as it is stored."""
 _UNIQUE_MAX = 32
+_QUEUES_MAX = 256
+_PULLED_MAX = 32
+_NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+_TOOLS_CONSUMER = "TOOLS_CONSUMER"
+"""The group that RocketMQ's own tools pull as; every broker has it."""
 
 
 def by_offset(connection: BrokerConnection, offset: int, *, broker_name: str) -> Found:
@@ -67,6 +84,44 @@ def by_key(
     return [message for message in messages if key in (*message.keys, message.msg_id)], reason
 
 
+def by_time(
+    connection: BrokerConnection, topic: str, *, broker_name: str, limit: int, between_ms: tuple[int, int]
+) -> Found:
+    """The first messages of a topic that were stored in a range of time, oldest first. Raises as :func:`by_offset`."""
+    queues = [queue.queue_id for queue in topic_stats(connection, topic) if queue.first < queue.end]
+    stored = [
+        one
+        for queue_id in queues[:_QUEUES_MAX]
+        for one in _pull_since(connection, SearchOffsetRequestHeader(topic, queue_id, between_ms[0]), limit)
+        if between_ms[0] <= one.store_timestamp_ms <= between_ms[1]
+    ]
+    stored.sort(key=lambda one: (one.store_timestamp_ms, one.physical_offset))
+    where = f"the first {_QUEUES_MAX} queues" if len(queues) > _QUEUES_MAX else "any queue"
+    return _readable(stored[:limit], broker_name), f"no message of this topic was stored then, in {where}"
+
+
+def _pull_since(connection: BrokerConnection, since: SearchOffsetRequestHeader, limit: int) -> list[StoredMessage]:
+    """Of one queue; the first may be older: a broker finds one that is near."""
+    answer = connection.ask_for(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, since)
+    header = PullMessageRequestHeader(
+        _TOOLS_CONSUMER,
+        since.topic,
+        since.queue_id,
+        queue_offset=decode_header(OffsetResponseHeader, answer).offset,
+        max_msg_nums=min(limit + 1, _PULLED_MAX),
+        sys_flag=PullSysFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+    )
+    try:
+        return list(_stored(bytes(connection.ask_for(RequestCode.PULL_MESSAGE, header).body)))
+    except RefusedError as error:
+        if error.code in _NOTHING_THERE:
+            return []
+        raise
+
+
 def _query(connection: BrokerConnection, header: QueryMessageRequestHeader, broker_name: str, *, unique: str) -> Found:
     try:
         answer = connection.ask_for(RequestCode.QUERY_MESSAGE, header, more={UNIQUE_KEY_QUERY: unique})
@@ -78,14 +133,24 @@ def _query(connection: BrokerConnection, header: QueryMessageRequestHeader, brok
 
 
 def _read(body: bytes, broker_name: str) -> list[MessageExt]:
-    messages, at, left = list[MessageExt](), 0, _BODIES_SIZE_MAX
+    return _readable(_stored(body), broker_name)
+
+
+def _stored(body: bytes) -> Iterable[StoredMessage]:
+    at = 0
     while at < len(body):
         try:
             stored = decode_message(body, at)
         except StoreError as error:
             raise RemoteProtocolError(f"what came is no message: {escaped(str(error))}") from None
         at += stored.store_size
-        message = read_message(stored, broker_name, body_size_max=max(left, 0))
-        left -= _BODIES_SIZE_MAX if message.body_problem else len(message.body) - len(stored.body)
+        yield stored
+
+
+def _readable(stored: Iterable[StoredMessage], broker_name: str) -> list[MessageExt]:
+    messages, left = list[MessageExt](), _BODIES_SIZE_MAX
+    for one in stored:
+        message = read_message(one, broker_name, body_size_max=max(left, 0))
+        left -= _BODIES_SIZE_MAX if message.body_problem else len(message.body) - len(one.body)
         messages.append(message)
     return messages

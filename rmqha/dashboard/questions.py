@@ -11,7 +11,7 @@ from typing import Any, Final
 from rmqha.cli import broker_tables, named_brokers
 from rmqha.cli.ask import BrokerConnection, known_brokers
 from rmqha.cli.errors import CliError
-from rmqha.cli.message_search import by_id, by_key, by_offset
+from rmqha.cli.message_search import by_id, by_key, by_offset, by_time
 from rmqha.cli.named_brokers import NamedBroker
 from rmqha.cli.top_samples import Sample, read_sample
 from rmqha.cli.topic_text import is_of_a_group, perm_text
@@ -195,7 +195,7 @@ def _is_secret(key: str, value: str) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A message: by its place in the log, by an id, or by a key in a topic, perhaps stored since a time."""
+    """A message: by its place in the log, by an id, or in a topic by a key, a time at which it was stored, or both."""
 
     topic: str = ""
     key: str = ""
@@ -214,7 +214,9 @@ def read_messages(broker: NamedBroker, wanted: Wanted, *, timeout_s: float) -> R
             found, reason = by_id(connection, wanted.msg_id, wanted.topic or None, broker_name=name)
         else:
             between_ms = (wanted.since_ms or _ANY_TIME_MS[0], _ANY_TIME_MS[1])
-            found, reason = by_key(
-                connection, wanted.topic, wanted.key, broker_name=name, limit=MESSAGES_MAX, between_ms=between_ms
-            )
+            limits: Any = {"broker_name": name, "limit": MESSAGES_MAX, "between_ms": between_ms}
+            if wanted.key:
+                found, reason = by_key(connection, wanted.topic, wanted.key, **limits)
+            else:
+                found, reason = by_time(connection, wanted.topic, **limits)
     return {"messages": [message_view(one) for one in found[:MESSAGES_MAX]], "reason": text(reason)}

@@ -276,11 +276,12 @@ def _wanted(arguments: Arguments) -> Wanted:
     """Raises BadQuestionError: it is not clear which."""
     topic, key, msg_id = (arguments.get(name, "").strip() for name in ("topic", "key", "id"))
     offset = _integer(arguments, "offset")
-    if sum((bool(key), bool(msg_id), offset is not None)) != 1:
-        raise BadQuestionError("give one of a key, an id and an offset")
-    if key and not topic:
-        raise BadQuestionError("a key is looked for in a topic: give one")
     since = arguments.get("since", "").strip()
+    ways = sum((bool(key), bool(msg_id), offset is not None))
+    if ways != 1 and (ways or not since):
+        raise BadQuestionError("give one of a key, an id and an offset, or a time")
+    if (key or not ways) and not topic:
+        raise BadQuestionError("a key or a time is looked for in a topic: give one")
     try:
         since_ms = parse_time(since.removeprefix("@"), now_ms=time.time_ns() // 1_000_000) if since else None
     except ValueError as error:

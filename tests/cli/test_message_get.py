@@ -6,8 +6,9 @@ import pytest
 
 from rmqha.cli.main import run
 from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
-from rmqha.codec.codes import RequestCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.host import parse_host
+from rmqha.codec.java_json import dumps
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.record.encoder import prepare
 from tests.cli.fake_brokers import FakeBrokers, answer, runtime
@@ -16,10 +17,18 @@ Output = pytest.CaptureFixture[str]
 A = "10.0.0.1:10911"
 HOST = parse_host(A)
 OFFSET_ID = encode_message_id(HOST, 300)
+NOW_MS = 1_700_000_000_000
 UNIQUE = "7F0000010000000000000000000000AB"
 
 
-def record(physical_offset: int = 300, *, keys: str = "k1 k2", body: bytes = b"body\x1b", sys_flag: int = 0) -> bytes:
+def record(
+    physical_offset: int = 300,
+    *,
+    keys: str = "k1 k2",
+    body: bytes = b"body\x1b",
+    sys_flag: int = 0,
+    stored_ms: int = 1_000_001,
+) -> bytes:
     return prepare(
         "orders",
         body,
@@ -30,7 +39,7 @@ def record(physical_offset: int = 300, *, keys: str = "k1 k2", body: bytes = b"b
         born_timestamp_ms=1_000_000,
         born_host_raw=HOST,
         store_host_raw=HOST,
-    ).pack(queue_offset=3, physical_offset=physical_offset, store_timestamp_ms=1_000_001)
+    ).pack(queue_offset=3, physical_offset=physical_offset, store_timestamp_ms=stored_ms)
 
 
 @pytest.fixture
@@ -81,6 +90,50 @@ def test_what_is_not_found_is_said_with_the_reason(broker: FakeBrokers, capsys: 
     assert run(["message", "get", encode_message_id(parse_host("10.0.0.2:1"), 300), "-b", A]) == 1
     assert run(["message", "get", "nonsense", "-b", A]) == 1
     assert "no offsetMsgId" in capsys.readouterr().err
+
+
+def stored_since(ms: int) -> tuple[str, ...]:
+    return ("-t", "orders", "--since", str(ms))
+
+
+@pytest.fixture
+def queues(broker: FakeBrokers) -> FakeBrokers:
+    """Three of a topic: what a search leads to may be older, one is cut meanwhile, one is empty and is not asked."""
+    pulled = {
+        "0": answer(body=record(100, stored_ms=NOW_MS) + record(400, stored_ms=NOW_MS + 9)),
+        "1": answer(body=record(200, stored_ms=NOW_MS + 5) + record(300, stored_ms=NOW_MS + 7)),
+        "2": answer(code=ResponseCode.PULL_OFFSET_MOVED),
+    }
+    ends = {
+        dumps({"topic": "orders", "brokerName": "a", "queueId": queue}): {
+            "minOffset": 40, "maxOffset": end, "lastUpdateTimestamp": 9,
+        }
+        for queue, end in ((0, 50), (1, 50), (2, 50), (3, 40))
+    }  # fmt: skip
+    broker.answers[A] |= {
+        RequestCode.GET_TOPIC_STATS_INFO: answer({"offsetTable": ends}),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda fields: answer(offset=f"4{fields['queueId']}"),
+        RequestCode.PULL_MESSAGE: lambda fields: pulled[fields["queueId"]],
+    }
+    return broker
+
+
+def test_by_time_the_first_of_all_queues_are_found_oldest_first(queues: FakeBrokers, capsys: Output) -> None:
+    assert found(capsys, *stored_since(NOW_MS + 1)) == [200, 300, 400]
+    pulls = [fields for _, code, fields in queues.asked if code == RequestCode.PULL_MESSAGE]
+    assert [(one["queueId"], one["queueOffset"]) for one in pulls] == [("0", "40"), ("1", "41"), ("2", "42")]
+    assert {one["consumerGroup"] for one in pulls} == {"TOOLS_CONSUMER"}
+    assert found(capsys, *stored_since(NOW_MS), "-n", "2") == [100, 200]
+    assert found(capsys, *stored_since(NOW_MS + 1), "--until", str(NOW_MS + 7)) == [200, 300]
+
+
+def test_by_time_nothing_is_found_where_nothing_was_stored(queues: FakeBrokers, capsys: Output) -> None:
+    assert run(["message", "get", *stored_since(NOW_MS + 10), "-b", A]) == 1
+    assert "stored then, in any queue" in capsys.readouterr().err
+    queues.answers[A][RequestCode.PULL_MESSAGE] = answer(code=ResponseCode.NO_PERMISSION, remark="not to be read")
+    assert run(["message", "get", *stored_since(NOW_MS), "-b", A]) == 1
+    assert "not to be read" in capsys.readouterr().err
+    assert run(["message", "get", "--since", "-1h", "-b", A]) == 2
 
 
 def test_wrong_usage_and_answers_that_are_none(broker: FakeBrokers, capsys: Output) -> None:

@@ -133,6 +133,19 @@ def test_messages_by_key_by_id_and_by_place(fake_brokers: FakeBrokers) -> None:
     assert read_messages(BROKER, Wanted(offset=1), timeout_s=1) == {"messages": [], "reason": "can not find message"}
 
 
+def test_messages_by_topic_and_time(fake_brokers: FakeBrokers) -> None:
+    queue = dumps({"topic": "orders", "brokerName": "a", "queueId": 1})
+    ends = {queue: {"minOffset": 0, "maxOffset": 9, "lastUpdateTimestamp": 9}}
+    fake_brokers.answers[A] = {
+        RequestCode.GET_TOPIC_STATS_INFO: answer({"offsetTable": ends}),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answer(offset="3"),
+        RequestCode.PULL_MESSAGE: answer(body=record()),
+    }
+    told = read_messages(BROKER, Wanted(topic="orders", since_ms=1_000_000), timeout_s=1)
+    assert [one["offset"] for one in told["messages"]] == [300]
+    assert "stored then" in read_messages(BROKER, Wanted(topic="orders", since_ms=2_000_000), timeout_s=1)["reason"]
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"table":3}', b"\xff", b"[" * 1000])
 def test_no_answer_raises_but_what_is_expected(body: bytes, fake_brokers: FakeBrokers) -> None:
     fake_brokers.answers[A] = dict.fromkeys(RequestCode, answer(body=body))

@@ -161,14 +161,17 @@ async def test_a_message_is_asked_for_in_one_way(autojump_clock: MockClock, monk
         await visitor.json("/api/message?topic=t&id=AB&since=")
         await visitor.json("/api/message?offset=300")
         await visitor.json("/api/message?topic=t&key=k&since=1000000000000")
+        await visitor.json("/api/message?topic=t&since=1000000000000")
         assert wanted == [
             Wanted(topic="t", key="<b>"),
             Wanted(topic="t", msg_id="AB"),
             Wanted(offset=300),
             Wanted(topic="t", key="k", since_ms=1_000_000_000_000),
+            Wanted(topic="t", since_ms=1_000_000_000_000),
         ]
         for query in (
             "", "key=k", "offset=-1", "offset=x", "offset=%C2%B2", "id=a&offset=1", "topic=t&key=k&since=soon", "%FF=1",
+            "since=-1h", "topic=t",
         ):  # fmt: skip
             assert (await visitor.json(f"/api/message?{query}", 400))["error"]
 

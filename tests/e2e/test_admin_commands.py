@@ -90,6 +90,9 @@ async def _messages(master: str) -> None:
     one = by_key[0]
     for asked in ([one["offsetMsgId"]], [one["msgId"], "-t", "orders"], ["--offset", str(one["physicalOffset"])]):
         assert await told("message", "get", *asked, "-b", master) == [one]
+    since = str(min(message["storeTimestamp"] for message in by_key))
+    first = await told("message", "get", "-t", "orders", "--since", since, "-n", "10", "-b", master)
+    assert sorted(one["body"] for one in first) == sorted(lines.splitlines())
     code, out, _ = await rmqha("message", "get", one["offsetMsgId"], "-b", master)
     assert (code, "property   a=b" in out, out.splitlines()[-1]) == (0, True, one["body"])
     code, _, err = await rmqha("message", "get", "--key", "k2", "-t", "orders", "-b", master)

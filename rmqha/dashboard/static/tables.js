@@ -127,7 +127,7 @@ export function message(topicName) {
   return card("Find a message", el("form", { class: "tools", onsubmit: find },
     field("topic", "Topic", { value: topicName ?? "" }), field("key", "Key"), field("since", "stored since", { placeholder: "-15m" }),
     field("id", "or id"), field("offset", "or physical offset", { inputmode: "numeric" }), el("button", {}, "Find")),
-  note("A key, or a producer's id (msgId), is looked for in a topic; an offset id needs none."), found);
+  note("A key, a time (the first messages stored since), or a producer's id (msgId) is looked for in a topic; an offset id needs none."), found);
 }
 
 export async function config(address, brokers) {
