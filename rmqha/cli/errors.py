@@ -1,11 +1,16 @@
 """What the operator is told when something fails: what, where, why, and what to do next; and with which exit code."""
 
 import sys
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 
+from rmqha.cli.pages import Page
 from rmqha.exit_codes import EXIT_FAILED, EXIT_UNREACHABLE
+
+_OF_TLS: Final = ("certificate", "[ssl")
+"""In what Python's ssl says of a handshake."""
+_TLS_HINT: Final = f"compare its certificate with what RMQHA_TLS_TRUST names here, and their dates: {Page.CERTIFICATES}"
 
 
 class CliError(click.ClickException):
@@ -44,7 +49,9 @@ class UnreachableError(CliError):
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, address: str, why: str, *, broker: str = "") -> None:
-        if broker in ("", address):
+        if any(word in why.lower() for word in _OF_TLS):
+            super().__init__(f"the broker at {broker or address} runs, and TLS with it fails", why=why, hint=_TLS_HINT)
+        elif broker in ("", address):
             super().__init__(
                 f"the broker at {address} cannot be reached",
                 why=why,

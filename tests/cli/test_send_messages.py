@@ -89,6 +89,10 @@ async def test_when_the_broker_is_gone_nothing_more_is_sent() -> None:
 def test_the_broker_that_is_gone_is_named_not_the_one_that_named_it() -> None:
     assert unreachable(PLAN, RemotingConnectError("h:1", "refused")).message == "the broker at h:1 cannot be reached"
     assert unreachable(PLAN, RemotingConnectError("t", "no route")).message == "the broker at h:1 cannot be reached"
+    expired = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired (_ssl.c:1006)"
+    error = unreachable(PLAN, RemotingConnectError("h:1", expired))
+    assert (error.message, error.exit_code) == ("the broker at h:1 runs, and TLS with it fails", 3)
+    assert "docs/security.md" in error.hint
     named = unreachable(PLAN, RemotingTimeoutError("m:2", "no answer"))
     assert named.message == "the broker at m:2, which h:1 named, cannot be reached"
     assert "'rmqha status -b m:2'" in (named.hint or "")
