@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import trio
 from prometheus_client.metrics_core import Metric
 
 from rmqha import __version__
@@ -102,6 +103,21 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
     facts = broker.store.hidden_messages()
     messages = 0 if facts is None else facts["messages"]
     yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)
+
+
+def troubles(broker: BrokerController) -> Iterator[Metric]:
+    """What else makes a broker degraded in `rmqha status`, and costs no message by itself."""
+    store, facts = broker.store, broker.replication.facts()
+    told = {
+        "lost_queues": store.queue_rebuild.describe(),
+        "index": store.index.trouble,
+        "not_saved": broker.metadata.trouble,
+        "group_clashes": broker.replication.group.clashes(now=trio.current_time()),
+        "not_learned": facts.get("not_learned"),
+        "not_registered": facts.get("not_registered"),
+    }
+    meaning = "1 if rmqha status has a reason of this kind."
+    yield gauges("rmqha_trouble", meaning, ["kind"], {(kind,): float(bool(why)) for kind, why in told.items()})
 
 
 def deleted_early(broker: BrokerController) -> Iterator[Metric]:

@@ -200,6 +200,19 @@ async def test_a_group_loses_a_member_and_then_its_majority(
     fires(promtool, tmp_path, before, none_left, expected=["RmqhaNoLeader"])
 
 
+async def test_two_slaves_have_one_id(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Each follows well, and no send is the worse for it."""
+    pair = watched_pair()
+    twin = Machine(pair.net, "10.0.0.3", pair.slave.settings)
+    async with pair.running() as (master, _), scraped(master, pair.net) as monitoring:
+        await trio.sleep(5)
+        before = {"master": await monitoring.scrape()}
+        async with twin.broker():
+            await trio.sleep(5)
+            clash = {"master": await monitoring.scrape()}
+    fires(promtool, tmp_path, before, clash, expected=["RmqhaTrouble"])
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
