@@ -186,6 +186,7 @@ class DLedgerServer:
                 for task in (*self._store_services(), self._push_service.run, self._maintainer.run):
                     nursery.start_soon(task)
                 self._connect(nursery)
+                nursery.start_soon(self._role_log.watch, self._id)
                 nursery.start_soon(server.serve, listener)
                 task_status.started()
                 await self._stopping.wait()

@@ -1,4 +1,6 @@
-"""RoleLog: a line whenever a member's role, its term or its leader is another."""
+"""RoleLog: a line whenever a member's role, its term or its leader is another, and a warning while nobody leads."""
+
+from typing import Final
 
 import structlog
 import trio
@@ -9,15 +11,24 @@ from rmqha.log_limit import LogLimit
 
 logger = structlog.get_logger()
 
+LEADERLESS_S: Final = 5.0
+"""An election takes a second or two; if nobody leads for longer, members are away."""
+
 
 class RoleLog:
-    """Of one member. Elections that lead to nothing fill no log."""
+    """Of one member. Elections that lead to nothing fill no log.
+
+    Attributes:
+        leader_since: when who leads, as far as this member knows, was last another.
+    """
 
     def __init__(self) -> None:
         self._told: tuple[Role, int, str | None] | None = None
         self._lines = LogLimit()
         self.leader_since = trio.current_time()
-        """When who leads, as far as this member knows, was last another."""
+        self._led = trio.Event()
+        self._leaderless = trio.Event()
+        self._leaderless.set()
 
     def tell(self, store: DLedgerMmapFileStore) -> None:
         """Say what the role is, unless it was said."""
@@ -26,7 +37,7 @@ class RoleLog:
         if role == self._told:
             return
         if self._told is None or self._told[2] != state.leader_id:
-            self.leader_since = trio.current_time()
+            self._on_leader(state.leader_id)
         self._told = role
         self._lines.log(
             logger.info,
@@ -39,3 +50,30 @@ class RoleLog:
             committed_index=store.committed_index,
             write_error=None if store.write_error is None else str(store.write_error),
         )
+
+    def _on_leader(self, leader_id: str | None) -> None:
+        self.leader_since = trio.current_time()
+        if leader_id is not None:
+            self._led.set()
+            self._leaderless = trio.Event()
+        elif self._led.is_set():
+            self._led = trio.Event()
+            self._leaderless.set()
+
+    async def watch(self, member_id: str) -> None:
+        """Warn once nobody has led for :data:`LEADERLESS_S`, and say when somebody does again; until cancelled."""
+        while True:
+            await self._leaderless.wait()
+            began_at, led = self.leader_since, self._led
+            with trio.move_on_after(LEADERLESS_S):
+                await led.wait()
+            if led.is_set():
+                continue
+            logger.warning(
+                "dledger.no_leader",
+                id=member_id,
+                consequence="the group takes no messages: a majority of its members has to run and to reach each other",
+                next="rmqha dledger status; docs/dledger.md, 'Nobody leads'",
+            )
+            await led.wait()
+            logger.info("dledger.led_again", id=member_id, leaderless_s=round(trio.current_time() - began_at, 1))

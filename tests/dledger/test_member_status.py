@@ -1,8 +1,12 @@
 """What a member that cannot store says of itself, and does when it is to lead."""
 
 import errno
+from collections.abc import MutableMapping, Sequence
+from typing import Any
 
+import structlog
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
@@ -54,3 +58,32 @@ async def test_for_how_long_nobody_has_led_does_not_begin_anew_with_each_term(au
     follow(store, 4)
     log.tell(store)
     assert (store.member_state.leader_id, log.leader_since) == (LEADER, began_at + 15)
+
+
+def warned(logs: Sequence[MutableMapping[str, Any]]) -> list[tuple[str, str]]:
+    return [(line["event"], line["id"]) for line in logs if line["event"] == "dledger.no_leader"]
+
+
+async def test_that_nobody_leads_is_a_warning_and_its_end_is_told(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """An election that is done within seconds is none."""
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    group = ServerGroup(nursery)
+    with capture_logs() as logs:
+        await group.start()
+        await group.wait_leader()
+        await trio.sleep(20)
+        assert warned(logs) == []
+        leader = await group.wait_leader()
+        others = [name for name in group.members if name != leader]
+        for name in others:
+            group.members[name].kill()
+        await trio.sleep(60)
+        assert warned(logs) == [("dledger.no_leader", leader)]
+        for name in others:
+            await group.members[name].start()
+        await group.wait_leader()
+        await trio.sleep(20)
+    ended = [line for line in logs if line["event"] == "dledger.led_again" and line["id"] == leader]
+    assert [50 < line["leaderless_s"] < 70 for line in ended] == [True]
