@@ -37,6 +37,7 @@ from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.puts.durability import Durability, FlushPromise
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.puts.put_service import PutMessageService
+from rmqha.broker.puts.unsafe_answers import UnsafeAnswers
 from rmqha.broker.replication import Replication
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.schedule.schedule_message_service import ScheduleMessageService
@@ -390,7 +391,7 @@ class BrokerController:
             flush=flush,
             replica=self.replication.promise,
             note_time=self.store.stats.put_times.add,
-            note_unsafe=self.store.stats.note_unsafe,
+            note_unsafe=UnsafeAnswers(self.store.stats.note_unsafe, clock=trio.current_time).note,
         )
 
     async def _drain(self) -> None:

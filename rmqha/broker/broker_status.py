@@ -129,6 +129,7 @@ class BrokerStatus:
             "stopped_queues": store.queues.stopped.describe() or None,
             "hidden_messages": store.hidden_messages(),
             "deleted_early": store.cleaner.early.facts(now=self._clock()),
+            "topics_refused": self._tables.topics.refused.facts(now_ms=self._now_ms()),
             "index_trouble": store.index.trouble or None,
             "not_saved": self._tables.trouble or None,
             "disk_used_percent": store.disk_used_percent,

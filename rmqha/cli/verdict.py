@@ -11,6 +11,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
     deleted_early    segments of the log deleted before they had expired: segments, last_s_ago; or None
+    topics_refused   topics for which there was no room: count, last_s_ago, reason; or None
     index_trouble    why messages that come now are not found by key, in a sentence, or None
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     disk_used_percent disk_looked_s_ago
@@ -54,6 +55,7 @@ _ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
 DELETED_RECENTLY_S: Final = 3600.0
+TOPICS_REFUSED_RECENTLY_S: Final = 600.0
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
 _SLAVE_GOOD: Final = ("transfer",)
 _SLAVE_ADVICE: Final = {
@@ -116,7 +118,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
     sentences = filter(None, [facts.get(name) for name in _TROUBLES])
-    troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_expired(facts)]
+    troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_topics_refused(facts), *_expired(facts)]
     troubles += facts.get("not_registered", ())
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
@@ -148,6 +150,13 @@ def _deleted_early(facts: dict[str, Any]) -> list[str]:
     last = f"the last {early['last_s_ago']:.0f} s ago, since its disk was too full"
     told = f"{early['segments']:,} {what} deleted before expiry, {last}"
     return [see(f"{told}. Make room", Page.DELETED_EARLY)]
+
+
+def _topics_refused(facts: dict[str, Any]) -> list[str]:
+    refused = facts.get("topics_refused")
+    if not refused or refused["last_s_ago"] > TOPICS_REFUSED_RECENTLY_S:
+        return []
+    return [see(f"{refused['reason']} (refused {refused['count']:,} times)", Page.NOT_SEND_OK)]
 
 
 def _expired(facts: dict[str, Any]) -> list[str]:

@@ -183,10 +183,10 @@ class DLedgerServer:
             listener = await self._network.listen(host, port)
             logger.info("dledger.started", id=self._id, group=self._options.group, listen=f"{host}:{port}")
             async with trio.open_nursery() as nursery:
-                for task in (*self._store_services(), self._push_service.run, self._maintainer.run):
+                told = partial(self._role_log.watch, self._id)
+                for task in (*self._store_services(), self._push_service.run, self._maintainer.run, told):
                     nursery.start_soon(task)
                 self._connect(nursery)
-                nursery.start_soon(self._role_log.watch, self._id)
                 nursery.start_soon(server.serve, listener)
                 task_status.started()
                 await self._stopping.wait()

@@ -14,7 +14,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.stats_item import MINUTE, NUMS, SIZE, StatsItem
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
-from rmqha.metrics.families import counters, gauge, gauges
+from rmqha.metrics.families import counter, counters, gauge, gauges
 
 OTHER: Final = "(other)"
 """The topic, or group and topic, of those beyond ``metricsTopicsMax``: no name of RocketMQ's has parentheses."""
@@ -148,7 +148,8 @@ class TopicFamilies:
         topics, queues, pairs = self._counts
         yield gauge("rmqha_topics", "Topics, the built-in ones among them.", topics)
         yield gauge("rmqha_queues", "Queues of all topics.", queues)
-        yield gauge("rmqha_queues_max", "maxQueues.", self._broker.config.max_queues)
+        yield gauge("rmqha_queues_max", "maxQueues, and the built-in topics' besides.", self._broker.topics.queues_max)
+        yield counter("rmqha_topics_refused", "Made by no send, for want of room.", self._broker.topics.refused.count)
         yield gauge("rmqha_subscriptions", "Pairs of a group and a topic that it consumes.", pairs)
         who = (self._broker.config.broker_cluster_name, self._broker.config.broker_name)
         labels = ["cluster", "broker", "topic"]

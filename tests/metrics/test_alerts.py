@@ -219,6 +219,7 @@ async def test_two_slaves_have_one_id(promtool: str, tmp_path: Path, autojump_cl
         ({"rmqha_dispatch_lag_bytes": 1e9}, "RmqhaDispatchBehind"),
         ({"rmqha_stopped_queues": 1.0}, "RmqhaQueueStopped"),
         ({"rmqha_unexpired_segments_deleted_total": 1.0}, "RmqhaDeletesUnexpired"),
+        ({"rmqha_topics_refused_total": 1.0}, "RmqhaTopicsRefused"),
         ({"process_max_fds": 1.0}, "RmqhaDescriptors"),
         ({"rmqha_requests_broken_total": 1.0}, "RmqhaBug"),
         ({"rmqha_recovering": 1.0}, "RmqhaRecovering"),

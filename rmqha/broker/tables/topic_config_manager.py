@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from rmqha.broker.tables.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
+from rmqha.broker.tables.refused_topics import RefusedTopics
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_shares import TopicShares
 from rmqha.codec.host import host_of
@@ -83,12 +84,15 @@ class TopicConfigManager:
         """How many topics sends have made, and operators have made, changed or deleted."""
         self.unsaved: dict[str, int] = {}
         """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
+        self.refused = RefusedTopics()
+        """Those that sends would have made, had there been room."""
         self.saved: Final = Watermark()
         """So many of them are in ``topics.json``; waiters are told when a save succeeds, and when it fails."""
         self.saved.subscribe(self._note_saved)
         for topic in _built_in_topics(rules):
             self._table[topic.topic_name] = topic
-        self._queues_max = rules.max_queues + self._count_queues()
+        self.queues_max: Final = rules.max_queues + self._count_queues()
+        """``maxQueues``, and the built-in topics' besides."""
         self._queues = self._count_queues()
         self._size = self._count_size()
         self._shares = TopicShares()
@@ -150,9 +154,13 @@ class TopicConfigManager:
         return self._create(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=topic_sys_flag), peer)
 
     def _create(self, created: TopicConfig, peer: str) -> TopicConfig:
-        self._check_room(created)
-        free = (self._queues_max - self._queues, TABLE_SIZE_MAX - self._size - self.deleted.json_size)
-        self._shares.take(created.topic_name, (created.queue_nums, created.json_size), free, host=host_of(peer))
+        free = (self.queues_max - self._queues, TABLE_SIZE_MAX - self._size - self.deleted.json_size)
+        try:
+            self._check_room(created)
+            self._shares.take(created.topic_name, (created.queue_nums, created.json_size), free, host=host_of(peer))
+        except RemoteProtocolError as error:
+            self.refused.note(created.topic_name, str(error), now_ms=self._now_ms())
+            raise
         self.made += 1
         self.unsaved[created.topic_name] = self.made
         self._put(created)
@@ -163,7 +171,7 @@ class TopicConfigManager:
         former = self._table.get(topic.topic_name)
         queues = topic.queue_nums - (former.queue_nums if former else 0)
         size = topic.json_size - (former.json_size if former else 0)
-        if queues > 0 and self._queues + queues > self._queues_max:
+        if queues > 0 and self._queues + queues > self.queues_max:
             raise RemoteProtocolError(
                 f"topic {topic.topic_name} is not made: with its {topic.queue_nums} queues there would be more than "
                 f"maxQueues allows ({self._rules.max_queues} besides the built-in topics')"

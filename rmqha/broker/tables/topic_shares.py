@@ -30,9 +30,9 @@ class TopicShares:
             host, size, free=size_free
         ):
             raise RemoteProtocolError(
-                f"topic {topic} is not made: since this broker started clients of {host} have made topics with "
-                f"{self._queues.of(host)} queues, as much as is left for all other hosts (maxQueues, and the size of "
-                "the table)"
+                f"topic {topic} is not made: clients of one address get no more than they leave to all others, and "
+                f"those of {host} have {self._queues.of(host)} queues since this broker started, where "
+                f"{max(queues_free, 0)} are left of maxQueues"
             )
         if host:
             self._made[topic] = host, taken
