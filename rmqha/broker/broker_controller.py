@@ -385,14 +385,12 @@ class BrokerController:
         config, flush = self.config, None
         if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             flush = FlushPromise(self.store.flushed, self.store.request_flush, config.sync_flush_timeout_s)
+        stats = self.store.stats
         return Durability(
-            self.store,
-            clock=trio.current_time,
-            flush=flush,
-            replica=self.replication.promise,
-            note_time=self.store.stats.put_times.add,
-            note_unsafe=UnsafeAnswers(self.store.stats.note_unsafe, clock=trio.current_time).note,
-        )
+            self.store, clock=trio.current_time, flush=flush, replica=self.replication.promise,
+            note_time=stats.put_times.add,
+            note_unsafe=UnsafeAnswers(stats.note_unsafe, clock=trio.current_time).note,
+        )  # fmt: skip
 
     async def _drain(self) -> None:
         """Let everything in flight be answered, held pulls at once."""

@@ -129,7 +129,7 @@ class DLedgerServer:
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         terms = TermFile(disk, options.store.default_path)
         self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
-        self._role_log: Final = RoleLog()
+        self._role_log: Final = RoleLog(self._id)
         self._barrier_lines: Final = LogLimit(burst=3)
         self._stopping: Final = trio.Event()
 
@@ -183,11 +183,10 @@ class DLedgerServer:
             listener = await self._network.listen(host, port)
             logger.info("dledger.started", id=self._id, group=self._options.group, listen=f"{host}:{port}")
             async with trio.open_nursery() as nursery:
-                told = partial(self._role_log.watch, self._id)
-                for task in (*self._store_services(), self._push_service.run, self._maintainer.run, told):
-                    nursery.start_soon(task)
+                services = (*self._store_services(), self._push_service.run, self._maintainer.run, self._role_log.watch)
+                for service in (*services, partial(server.serve, listener)):
+                    nursery.start_soon(service)
                 self._connect(nursery)
-                nursery.start_soon(server.serve, listener)
                 task_status.started()
                 await self._stopping.wait()
                 await server.close(grace_s=_DRAIN_S)

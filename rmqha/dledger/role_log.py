@@ -22,7 +22,8 @@ class RoleLog:
         leader_since: when who leads, as far as this member knows, was last another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, self_id: str) -> None:
+        self._id: Final = self_id
         self._told: tuple[Role, int, str | None] | None = None
         self._lines = LogLimit()
         self.leader_since = trio.current_time()
@@ -42,7 +43,7 @@ class RoleLog:
         self._lines.log(
             logger.info,
             "dledger.role_changed",
-            id=state.self_id,
+            id=self._id,
             role=state.role.value,
             term=state.curr_term,
             leader=state.leader_id,
@@ -60,7 +61,7 @@ class RoleLog:
             self._led = trio.Event()
             self._leaderless.set()
 
-    async def watch(self, member_id: str) -> None:
+    async def watch(self) -> None:
         """Warn once nobody has led for :data:`LEADERLESS_S`, and say when somebody does again; until cancelled."""
         while True:
             await self._leaderless.wait()
@@ -71,9 +72,9 @@ class RoleLog:
                 continue
             logger.warning(
                 "dledger.no_leader",
-                id=member_id,
+                id=self._id,
                 consequence="the group takes no messages: a majority of its members has to run and to reach each other",
                 next="rmqha dledger status; docs/dledger.md, 'Nobody leads'",
             )
             await led.wait()
-            logger.info("dledger.led_again", id=member_id, leaderless_s=round(trio.current_time() - began_at, 1))
+            logger.info("dledger.led_again", id=self._id, leaderless_s=round(trio.current_time() - began_at, 1))

@@ -47,7 +47,7 @@ async def test_who_cannot_lead_any_more_says_so_at_once(nursery: trio.Nursery, a
 
 async def test_for_how_long_nobody_has_led_does_not_begin_anew_with_each_term(autojump_clock: MockClock) -> None:
     """Elections that lead to nothing follow one another, each in a term of its own."""
-    store, log = opened(SimDisk(latency_s=(0, 0)).mount()), RoleLog()
+    store, log = opened(SimDisk(latency_s=(0, 0)).mount()), RoleLog("n0")
     log.tell(store)
     began_at = trio.current_time()
     for term in (2, 3, 4):
