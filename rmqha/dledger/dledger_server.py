@@ -183,10 +183,10 @@ class DLedgerServer:
             listener = await self._network.listen(host, port)
             logger.info("dledger.started", id=self._id, group=self._options.group, listen=f"{host}:{port}")
             async with trio.open_nursery() as nursery:
-                services = (*self._store_services(), self._push_service.run, self._maintainer.run, self._role_log.watch)
-                for service in (*services, partial(server.serve, listener)):
-                    nursery.start_soon(service)
+                for task in (*self._services(), self._push_service.run, self._maintainer.run):
+                    nursery.start_soon(task)
                 self._connect(nursery)
+                nursery.start_soon(server.serve, listener)
                 task_status.started()
                 await self._stopping.wait()
                 await server.close(grace_s=_DRAIN_S)
@@ -195,13 +195,13 @@ class DLedgerServer:
             self.member_state.change_to_candidate()
             self.on_role(is_durable=False)
 
-    def _store_services(self) -> list[Callable[[], Awaitable[None]]]:
-        """What flushes, and what deletes old files: those of a broker's log its own cleaning deletes."""
-        options = self._options.store
-        flush = FlushDataService(self.store, options, on_flushed=self._on_flushed)
+    def _services(self) -> list[Callable[[], Awaitable[None]]]:
+        """What flushes, tells who leads, and deletes old files: those of a broker's log its own cleaning deletes."""
+        flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
         if self._broker is not None:
-            return [flush.run]
-        return [flush.run, CleanSpaceService(self.store, options, self._disk, now_ms=self._now_ms).run]
+            return [flush.run, self._role_log.watch]
+        clean = CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms)
+        return [flush.run, self._role_log.watch, clean.run]
 
     def _connect(self, nursery: trio.Nursery) -> None:
         for peer, (host, port) in self._options.peers.items():
