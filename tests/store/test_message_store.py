@@ -86,6 +86,28 @@ async def test_a_killed_store_comes_back_with_all_it_had_written(autojump_clock:
         assert result.queue_offset == 20
 
 
+async def test_a_checkpoint_that_is_lost_is_not_taken_for_a_log_that_never_was_durable(
+    autojump_clock: MockClock,
+) -> None:
+    """What a bad record then hides was stored minutes later, so it was durable: nothing is cut."""
+    device, clock = SimDisk(), Clock()
+    async with running(device.mount(), now_ms=clock, crash=True) as store:
+        for number in range(4):
+            await put(store, message(b"%d" % number, size=1000))
+            clock.now_ms += 61_000
+        await dispatched(store)
+    device.kill()
+    disk = device.mount()
+    assert decode_checkpoint(disk.read_bytes("/store/checkpoint")) == Checkpoint()
+    file = disk.open(f"/store/commitlog/{0:020d}", writable=True)
+    file.pwrite([b"damage"], 1500)
+    file.sync()
+    file.close()
+    disk.unlink("/store/checkpoint")
+    with pytest.raises(CorruptLogError, match="ms later follow at 2000"):
+        make_store(options(), device.mount(), now_ms=clock).load()
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_after_a_power_cut_everything_flushed_is_there(autojump_clock: MockClock, seed: int) -> None:
     device = SimDisk(Random(seed))
