@@ -465,7 +465,7 @@ async def test_queues_are_flushed_now_and_then_and_the_checkpoint_after_them(aut
         await put(store, *[message() for _ in range(500)])
         await trio.sleep(2)
         assert queue.flushed_offset == 501 * 20
-        assert not store.disk.exists("/store/checkpoint")
+        assert decode_checkpoint(store.disk.read_bytes("/store/checkpoint")) == Checkpoint()
         await put(store, message())
         await trio.sleep(60)
         assert queue.flushed_offset == 502 * 20, "what the checkpoint vouches for"
@@ -485,7 +485,7 @@ async def test_a_queue_that_cannot_be_flushed_stops_dispatch_and_the_checkpoint(
         await trio.sleep(62)
         assert store.running_flags.dispatch_error is not None
         assert store.write_error is None
-    assert not device.mount().exists("/store/checkpoint")
+    assert decode_checkpoint(device.mount().read_bytes("/store/checkpoint")) == Checkpoint()
     assert device.mount().exists("/store/abort")
 
 
@@ -500,10 +500,10 @@ async def test_a_checkpoint_waits_for_space(autojump_clock: MockClock) -> None:
         device.faults.full = True
         await trio.sleep(200)
         assert store.write_error is None
-        assert not store.disk.exists("/store/checkpoint")
+        assert decode_checkpoint(store.disk.read_bytes("/store/checkpoint")) == Checkpoint()
         device.faults.full = False
         await trio.sleep(62)
-        assert store.disk.exists("/store/checkpoint")
+        assert decode_checkpoint(store.disk.read_bytes("/store/checkpoint")) != Checkpoint()
 
 
 async def test_a_checkpoint_that_cannot_be_written_is_a_write_error(autojump_clock: MockClock) -> None:
