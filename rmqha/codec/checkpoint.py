@@ -64,6 +64,13 @@ def decode_checkpoint(raw: BytesLike) -> Checkpoint:
     """Read a checkpoint; what a short or empty file lacks, what is negative, and an offset not ours is not known."""
     padded = bytes(raw[: _FIELDS.size + _SEAL.size]).ljust(_FIELDS.size + _SEAL.size, b"\0")
     values = [max(0, value) for value in _FIELDS.unpack_from(padded)]
-    if _SEAL.unpack_from(padded, _FIELDS.size) != (_SEAL_TAG, crc32(padded[: _FIELDS.size])):
+    if not is_sealed(padded):
         values[3:] = 0, 0
     return Checkpoint(*values)
+
+
+def is_sealed(raw: BytesLike) -> bool:
+    """Whether rmqha was the last to write this file: what it says of offsets is true, also that nothing is known."""
+    if len(raw) < _FIELDS.size + _SEAL.size:
+        return False
+    return _SEAL.unpack_from(raw, _FIELDS.size) == (_SEAL_TAG, crc32(raw[: _FIELDS.size]))

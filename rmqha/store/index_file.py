@@ -142,10 +142,10 @@ class IndexFile:
         self._memory = self._slots = None
 
     async def remove(self) -> None:
-        """Close and delete it. Raises StoreWriteError."""
-        self.close()
+        """Delete and close it; a query may read it until then. Raises StoreWriteError."""
         if self._disk.exists(self.path):
             await self._disk.unlink_in_thread(self.path)
+        self.close()
 
     # ---- writing
 

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.codec.index_file import FIRST_ENTRY, NAME_DIGITS, IndexLayout
+from rmqha.codec.index_file import FIRST_ENTRY, NAME_DIGITS, IndexHeader, IndexLayout
 from rmqha.codec.record.dispatch import read_dispatch
 from rmqha.errors import CorruptLogError
 from rmqha.store.disk import Disk
@@ -95,9 +95,8 @@ class IndexRecovery:
         if size != self._layout.file_size:
             return f"it has {size} bytes, {self._layout.file_size} are wanted (maxHashSlotNum, maxIndexNum)"
         file.load()
-        if not file.header.has_entries:
-            if previous is not None:
-                file.begin_behind(previous.header)
+        if not file.header.has_entries:  # nothing in it proves where its header says that the index ends
+            file.begin_behind(IndexHeader() if previous is None else previous.header)
             return ""
         return self._header_problem(file, previous) or await self._entries_problem(file, previous)
 

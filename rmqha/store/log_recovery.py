@@ -6,9 +6,9 @@ compares the two case by case. Here a bad record is
 * cut, with everything behind it, if nothing says that it was durable: a crash in the middle of a write;
 * a :class:`~rmqha.errors.CorruptLogError` if something does, and then nothing is changed:
   after a clean stop, records the consume queues know; after a crash, the durable offset that rmqha writes into the
-  checkpoint. RocketMQ writes none, so that on its stores, and on ours where it ran last, a later record tells: one
-  that its checkpoint's time proves durable, or one stored so much later that the bad one must have been flushed by
-  then.
+  checkpoint. RocketMQ writes none, so that on its stores, on ours where it ran last, and on any whose checkpoint is
+  lost, a later record tells: one that the checkpoint's time proves durable, or one stored so much later that the bad
+  one must have been flushed by then.
 
 Source: spec: commitlog §7.1, §7.2; rocketmq-all-4.9.8 CommitLog.java:168-275, 430-560.
 """
@@ -65,6 +65,8 @@ class DurableKnowledge:
     """Where the newest record known to any consume queue ends; 0 without queues."""
     durable_offset: int = 0
     """The log is known to be durable up to here; 0 if nothing is known."""
+    is_blank: bool = False
+    """Nothing is known because nothing was durable yet, says our own checkpoint; it is not merely missing."""
 
 
 def recover_commit_log(
@@ -340,8 +342,8 @@ def _proof_after_clean_stop(
 def _proof_after_crash(
     queue: MappedFileQueue, recovery: LogRecovery, *, known: DurableKnowledge, runs: list[_Run]
 ) -> str:
-    if known.durable_offset or known.checkpoint == Checkpoint():
-        return ""  # the mark is exact, or this log never was RocketMQ's: nothing has to be guessed
+    if known.durable_offset or known.is_blank:
+        return ""  # the mark is exact: nothing has to be guessed
     for run in runs:
         if run.first_store_timestamp_ms < known.checkpoint.commit_log_timestamp_ms:
             return f"the record at {run.offset} behind it was durable, says the checkpoint"

@@ -71,11 +71,12 @@ def load_and_recover(
             checkpoint=checkpoint.durable,
             queues_end=queues.max_physic_offset,
             durable_offset=checkpoint.durable.master_flushed_offset,
+            is_blank=checkpoint.is_blank,
         )
         recovery = log.recover(known, check_crc=options.check_crc_on_recover, progress=progress)
         _log_repairs(recovery)
         if not log.extents():
-            checkpoint.forget()
+            checkpoint.begin()
         rebuild_from = log.max_offset if clean else recovery.scanned_from
         _recover_queues(queues, log, reput=reput, rebuild_from=rebuild_from, progress=progress)
         next_offsets = next_queue_offsets(log, queues, dispatched=reput.reput_from_offset)

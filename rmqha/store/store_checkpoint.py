@@ -2,8 +2,14 @@
 
 from dataclasses import replace
 
-from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+import structlog
+
+from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint, is_sealed
+from rmqha.errors import StoreWriteError
 from rmqha.store.disk import Disk
+from rmqha.store.passing import is_lack
+
+logger = structlog.get_logger()
 
 
 class StoreCheckpoint:
@@ -17,17 +23,30 @@ class StoreCheckpoint:
         self._path = path
         self.durable = Checkpoint()
         """What the file says."""
+        self.is_blank = False
+        """It is there, is ours, and says that nothing is known: this log was never flushed since it was empty."""
 
     def load(self) -> None:
         """Read the file; if it is missing nothing is known, and recovery scans everything."""
         if self._disk.exists(self._path):
-            self.durable = decode_checkpoint(self._disk.read_bytes(self._path))
+            raw = self._disk.read_bytes(self._path)
+            self.durable = decode_checkpoint(raw)
+            self.is_blank = self.durable == Checkpoint() and is_sealed(raw)
 
     def forget(self) -> None:
         """The log is empty: nothing is known. Raises StoreWriteError."""
-        if self.durable != Checkpoint():
+        if not self.is_blank:
             self._disk.replace_bytes(self._path, encode_checkpoint(Checkpoint()))
-            self.durable = Checkpoint()
+            self.durable, self.is_blank = Checkpoint(), True
+
+    def begin(self) -> None:
+        """A log begins: as :meth:`forget`; but a new store starts on a full disk, too. Raises StoreWriteError."""
+        try:
+            self.forget()
+        except StoreWriteError as error:
+            if not is_lack(error) or self.durable != Checkpoint():
+                raise
+            logger.warning("store_checkpoint.not_begun", reason=str(error))
 
     async def update_in_thread(
         self,
@@ -57,4 +76,4 @@ class StoreCheckpoint:
         )
         if updated.master_flushed_offset and updated != self.durable:
             await self._disk.replace_bytes_in_thread(self._path, encode_checkpoint(updated))
-            self.durable = updated
+            self.durable, self.is_blank = updated, False

@@ -120,6 +120,20 @@ async def test_damaged_files_are_left_out_and_built_again(autojump_clock: MockCl
     assert await reopened(device, offsets) == []
 
 
+@pytest.mark.parametrize("end", [None, 0, 1 << 62])
+async def test_an_only_file_that_says_it_has_no_entries_is_not_believed_where_it_ends(
+    autojump_clock: MockClock, end: int | None
+) -> None:
+    """Its header alone would say that all before, of which it has nothing, is in the index."""
+    device = SimDisk()
+    offsets = await filled(device, 5)
+    disk = device.mount()
+    assert len(disk.listdir("/store/index")) == 1
+    _change_header(index_count=1, **({} if end is None else {"end_phy_offset": end}))(disk, 0)
+    await reopened(device, offsets)
+    assert await reopened(device, offsets) == []
+
+
 @pytest.mark.parametrize("first", [1, 2, 9])
 async def test_of_a_file_that_nobody_vouches_for_the_sound_entries_are_kept(
     autojump_clock: MockClock, first: int

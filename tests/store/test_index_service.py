@@ -164,6 +164,20 @@ async def test_files_go_when_the_log_has_none_of_their_messages(autojump_clock: 
         assert len(await offsets_of(store, uniq_key(199))) == 1
 
 
+async def test_a_file_that_is_read_while_it_is_deleted_does_not_stay_open(autojump_clock: MockClock) -> None:
+    """Nobody else would close it: what it takes of the disk would be gone until the broker stops."""
+    async with running(SimDisk().mount(), max_index_num=8) as store:
+        await put(store, *[keyed(number) for number in range(20)])
+        await indexed(store)
+        file = store.index.files[0]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(file.remove)
+            await trio.testing.wait_all_tasks_blocked()
+            assert next(file.last_entries())[1] > 0
+        assert (file.held, store.disk.exists(file.path)) == (None, False)
+        del store.index.files[0]
+
+
 async def test_a_file_stays_while_the_log_has_its_last_message(autojump_clock: MockClock) -> None:
     """Each message has a file of its own here, also the first one that the log still has."""
     async with running(SimDisk().mount(), max_index_num=2) as store:

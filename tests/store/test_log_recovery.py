@@ -20,7 +20,8 @@ HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 SIZE = 200
 """Bytes of each record: five fit into a segment."""
 
-CRASH = DurableKnowledge(clean=False, checkpoint=Checkpoint())
+CRASH = DurableKnowledge(clean=False, checkpoint=Checkpoint(), is_blank=True)
+LOST_CHECKPOINT = DurableKnowledge(clean=False, checkpoint=Checkpoint())
 ROCKETMQ_CRASH = DurableKnowledge(clean=False, checkpoint=Checkpoint(0, 1))
 """RocketMQ's checkpoint: some time of the queues, and no durable offset."""
 CLEAN = DurableKnowledge(clean=True, checkpoint=Checkpoint())
@@ -174,8 +175,15 @@ def test_records_much_later_prove_that_the_bad_one_was_flushed(log: Log) -> None
     log.put(damaged(records(0, [1_000, 1_000, 61_001]), 300))
     with pytest.raises(CorruptLogError, match="60001 ms later follow at 400"):
         log.recover(ROCKETMQ_CRASH)
+    with pytest.raises(CorruptLogError, match="60001 ms later follow at 400"):
+        log.recover(LOST_CHECKPOINT)
     marked = DurableKnowledge(clean=False, checkpoint=Checkpoint(99_999, 1), durable_offset=10)
     assert log.recover(marked).end == 200  # a mark is exact: no guess is needed
+
+
+def test_a_log_that_never_was_durable_is_cut_whatever_its_clock_did(log: Log) -> None:
+    log.put(damaged(records(0, [1_000, 1_000, 61_001]), 300))
+    assert log.recover(CRASH).end == 200
 
 
 def test_a_damaged_last_record_after_a_clean_stop_is_damage(log: Log) -> None:

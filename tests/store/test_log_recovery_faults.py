@@ -88,7 +88,7 @@ def test_after_a_power_cut_the_log_is_a_prefix_that_holds_all_that_was_durable(d
         kept = data.draw(st.one_of(st.sampled_from([SECTOR, SECTOR, 0]), st.integers(0, SECTOR)))
         lost_from, lost_to = max(durable, at + kept), min(at + SECTOR, len(log))
         after[lost_from:lost_to] = bytes(max(0, lost_to - lost_from))
-    known = DurableKnowledge(clean=False, checkpoint=Checkpoint(), durable_offset=mark)
+    known = DurableKnowledge(clean=False, checkpoint=Checkpoint(), durable_offset=mark, is_blank=True)
     with TemporaryDirectory() as name:
         directory = Path(name)
         write(directory, bytes(after))

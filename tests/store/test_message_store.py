@@ -86,6 +86,28 @@ async def test_a_killed_store_comes_back_with_all_it_had_written(autojump_clock:
         assert result.queue_offset == 20
 
 
+async def test_a_checkpoint_that_is_lost_is_not_taken_for_a_log_that_never_was_durable(
+    autojump_clock: MockClock,
+) -> None:
+    """What a bad record then hides was stored minutes later, so it was durable: nothing is cut."""
+    device, clock = SimDisk(), Clock()
+    async with running(device.mount(), now_ms=clock, crash=True) as store:
+        for number in range(4):
+            await put(store, message(b"%d" % number, size=1000))
+            clock.now_ms += 61_000
+        await dispatched(store)
+    device.kill()
+    disk = device.mount()
+    assert decode_checkpoint(disk.read_bytes("/store/checkpoint")) == Checkpoint()
+    file = disk.open(f"/store/commitlog/{0:020d}", writable=True)
+    file.pwrite([b"damage"], 1500)
+    file.sync()
+    file.close()
+    disk.unlink("/store/checkpoint")
+    with pytest.raises(CorruptLogError, match="ms later follow at 2000"):
+        make_store(options(), device.mount(), now_ms=clock).load()
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_after_a_power_cut_everything_flushed_is_there(autojump_clock: MockClock, seed: int) -> None:
     device = SimDisk(Random(seed))
@@ -443,7 +465,7 @@ async def test_queues_are_flushed_now_and_then_and_the_checkpoint_after_them(aut
         await put(store, *[message() for _ in range(500)])
         await trio.sleep(2)
         assert queue.flushed_offset == 501 * 20
-        assert not store.disk.exists("/store/checkpoint")
+        assert decode_checkpoint(store.disk.read_bytes("/store/checkpoint")) == Checkpoint()
         await put(store, message())
         await trio.sleep(60)
         assert queue.flushed_offset == 502 * 20, "what the checkpoint vouches for"
@@ -463,7 +485,7 @@ async def test_a_queue_that_cannot_be_flushed_stops_dispatch_and_the_checkpoint(
         await trio.sleep(62)
         assert store.running_flags.dispatch_error is not None
         assert store.write_error is None
-    assert not device.mount().exists("/store/checkpoint")
+    assert decode_checkpoint(device.mount().read_bytes("/store/checkpoint")) == Checkpoint()
     assert device.mount().exists("/store/abort")
 
 
@@ -478,10 +500,10 @@ async def test_a_checkpoint_waits_for_space(autojump_clock: MockClock) -> None:
         device.faults.full = True
         await trio.sleep(200)
         assert store.write_error is None
-        assert not store.disk.exists("/store/checkpoint")
+        assert decode_checkpoint(store.disk.read_bytes("/store/checkpoint")) == Checkpoint()
         device.faults.full = False
         await trio.sleep(62)
-        assert store.disk.exists("/store/checkpoint")
+        assert decode_checkpoint(store.disk.read_bytes("/store/checkpoint")) != Checkpoint()
 
 
 async def test_a_checkpoint_that_cannot_be_written_is_a_write_error(autojump_clock: MockClock) -> None:

@@ -49,3 +49,38 @@ async def test_a_failed_update_is_forgotten(disk: SimMount) -> None:
     with pytest.raises(StoreWriteError):
         await checkpoint.update_in_thread(commit_log_timestamp_ms=7, consume_queue_timestamp_ms=5, flushed_offset=9)
     assert checkpoint.durable == Checkpoint()
+
+
+def test_a_new_log_is_told_from_one_whose_checkpoint_is_lost(disk: SimMount) -> None:
+    """Nothing is known of either; but only of the latter something may have been durable."""
+    checkpoint = StoreCheckpoint(disk, "/checkpoint")
+    checkpoint.load()
+    assert not checkpoint.is_blank
+    checkpoint.begin()
+    again = StoreCheckpoint(disk, "/checkpoint")
+    again.load()
+    assert (checkpoint.is_blank, again.is_blank, again.durable) == (True, True, Checkpoint())
+    for lost in (b"", bytes(4096)):  # as RocketMQ makes it, and as an operator may leave it
+        disk.replace_bytes("/checkpoint", lost)
+        again = StoreCheckpoint(disk, "/checkpoint")
+        again.load()
+        assert (again.is_blank, again.durable) == (False, Checkpoint())
+
+
+async def test_what_is_durable_is_no_new_log_any_more(disk: SimMount) -> None:
+    checkpoint = StoreCheckpoint(disk, "/checkpoint")
+    checkpoint.begin()
+    await checkpoint.update_in_thread(commit_log_timestamp_ms=7, consume_queue_timestamp_ms=5, flushed_offset=9)
+    assert not checkpoint.is_blank
+    checkpoint.forget()
+    assert (checkpoint.is_blank, decode_checkpoint(disk.read_bytes("/checkpoint"))) == (True, Checkpoint())
+
+
+def test_a_new_store_starts_on_a_full_disk(disk: SimMount) -> None:
+    checkpoint = StoreCheckpoint(disk, "/checkpoint")
+    disk.disk.faults.full = True
+    checkpoint.begin()
+    assert not checkpoint.is_blank
+    disk.disk.faults.full = False
+    checkpoint.begin()
+    assert checkpoint.is_blank
