@@ -278,6 +278,29 @@ def test_another_log_is_recognised(log: LogWriter, tmp_path: Path) -> None:
         run(short.root, out)
 
 
+@pytest.mark.parametrize("on_corrupt", list(OnCorrupt))
+def test_a_log_that_is_cut_while_it_is_read_is_not_committed(
+    on_corrupt: OnCorrupt, log: LogWriter, tmp_path: Path
+) -> None:
+    """Else what was cut is there, and what was written in its place never comes: the next run goes on behind it."""
+    out, cut = tmp_path / "out", log.offsets[200]
+    def failover(tasks: Tasks) -> Iterator[task.TaskResult]:
+        results = [task.run_task(one) for one in tasks]
+        for base in range(cut - cut % log.file_size, log.end, log.file_size):
+            log.write(max(cut, base), bytes(base + log.file_size - max(cut, base)))
+        log.end = cut
+        del log.offsets[200:]
+        for _ in range(300):
+            log.append(b"new" * 100)
+        yield from results
+
+    with pytest.raises(StoreError, match="was cut while it was read"):
+        run(log.root, out, around=failover, read={"on_corrupt": on_corrupt})
+    assert not list(out.glob("topic=*"))
+    run(log.root, out)
+    assert offsets(out) == log.offsets
+
+
 def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(log.root, out, read={"topics": ("orders",)})

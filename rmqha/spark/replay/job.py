@@ -11,7 +11,7 @@ from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
-from rmqha.spark.position import Position, blank_behind, last_record_before
+from rmqha.spark.position import Anchor, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.replay.manifest import Manifest, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
@@ -43,7 +43,7 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
     Raises:
         ConfigError: options contradict each other, or those of earlier runs; or there is no Spark, or no Java for it.
         StoreError: Spark failed; or nobody says what replicas hold; or the store cannot be read, is not the one of the
-            earlier runs, or lost what was to come next.
+            earlier runs, lost what was to come next, or was cut meanwhile.
         ReplayDamageError: damage, unless ``on_corrupt`` says otherwise. Nothing is committed.
     """
     if not options.out:
@@ -63,9 +63,11 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
         unfinished = log.unfinished if confirmed == log.end else _UNCONFIRMED
         report = ReplayReport(begin, end, unfinished=unfinished, is_first=last is None)
         if begin < end:
+            planned = last_record_before(log, end)
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
                 results = _run(options, log, staging, report=report, progress=progress or _nobody, runner=runner)
+                _check_uncut(log, planned)
                 output.check_staged(results)
                 _add_up(report, results, options.read)
                 report.topics_met |= QueuePruning(*open_filesystem(options.store), options.read).topics
@@ -73,7 +75,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
                 report.unmatched = [topic for topic in missing if not output.has_topic(topic)]
             if last is not None and last.end.lacks_files(log):
                 report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
-            anchor = last_record_before(log, report.end) or (last.end.anchor if last else None)
+            anchor = planned if report.end == end else last_record_before(log, report.end)
+            anchor = anchor or (last.end.anchor if last else None)
             manifest = encode(options, report, Position(report.end, anchor, blank_behind(log, report.end)))
             report.manifest = output.commit(begin, report.end, files=report.files, manifest=manifest)
     return report
@@ -124,6 +127,19 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, con
         )
     _, end = log.range_of(replace(options.read, starting_offset=None, starting_timestamp_ms=None))
     return last.end.offset, max(last.end.offset, min(end, confirmed))
+
+
+def _check_uncut(log: CommitLog, planned: Anchor | None) -> None:
+    """Tasks that read before and after a cut would together have records of two logs, and the next run none of some.
+
+    Raises:
+        StoreError: the last record that was to be read is not there any more.
+    """
+    if planned is not None and not planned.is_in(log):
+        raise StoreError(
+            f"{log.uri} was cut while it was read, as by a failover: another record is at {planned.offset} now. Nothing "
+            "was written; run the same again"
+        )
 
 
 def _nobody(_progress: Progress) -> None:
