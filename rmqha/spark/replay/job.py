@@ -137,8 +137,8 @@ def _check_uncut(log: CommitLog, planned: Anchor | None) -> None:
     """
     if planned is not None and not planned.is_in(log):
         raise StoreError(
-            f"{log.uri} was cut while it was read, as by a failover: another record is at {planned.offset} now. Nothing "
-            "was written; run the same again"
+            f"{log.uri} was cut while it was read, as by a failover: the record at {planned.offset} is another now, or "
+            "gone. Nothing was written; run the same again"
         )
 
 
