@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pyarrow import fs
+
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
@@ -21,7 +23,7 @@ from rmqha.spark.replay.runner import Runner, start_spark
 from rmqha.spark.replay.task import ALWAYS_READ, ReplayTask, TaskResult
 from rmqha.spark.report import CorruptRange
 from rmqha.spark.schema import select
-from rmqha.spark.segments import open_filesystem
+from rmqha.spark.segments import open_filesystem, store_root
 
 _TASK_BYTES_MIN: Final = 32 << 20
 _TASK_BYTES_MAX: Final = 256 << 20
@@ -51,8 +53,7 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
     options = replace(options, store=_absolute(options.store), out=_absolute(options.out))
     if select(options.read.columns).names == ["topic"]:
         raise ConfigError("topic is the directory's name: name a column that is written to the files, too")
-    if "://" not in options.store and "://" not in options.out:
-        _check_apart(Path(options.store).resolve(), Path(options.out).resolve())
+    _check_apart(options)
     output = Output(options.out)
     with output.locked():
         last = output.last_manifest()
@@ -82,10 +83,14 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
     return report
 
 
-def _check_apart(store: Path, out: Path) -> None:
+def _check_apart(options: ReplayOptions) -> None:
     """A broker would not start on a store with other files in it, and a reader of an output takes all below it."""
-    is_part = store.name == "commitlog" and (store.parent / "checkpoint").exists()
-    root = store.parent if is_part else store
+    (filesystem, named), (out_filesystem, out_named) = open_filesystem(options.store), open_filesystem(options.out)
+    if not (isinstance(filesystem, fs.LocalFileSystem) and isinstance(out_filesystem, fs.LocalFileSystem)):
+        return
+    store, out = Path(named).resolve(), Path(out_named).resolve()
+    around = Path(store_root(filesystem, str(store)))
+    root = around if any((around / name).exists() for name in ("checkpoint", "config")) else store
     if out.is_relative_to(root):
         raise ConfigError(f"{out} is in the store {root}, where only its broker may write: choose another --out")
     for outer in out.parents:
