@@ -284,6 +284,7 @@ def test_a_log_that_is_cut_while_it_is_read_is_not_committed(
 ) -> None:
     """Else what was cut is there, and what was written in its place never comes: the next run goes on behind it."""
     out, cut = tmp_path / "out", log.offsets[200]
+
     def failover(tasks: Tasks) -> Iterator[task.TaskResult]:
         results = [task.run_task(one) for one in tasks]
         for base in range(cut - cut % log.file_size, log.end, log.file_size):

@@ -11,7 +11,7 @@ _NAME_SIZE_MAX: Final = 255
 def partition_directory(topic: str) -> str:
     """``topic=%25RETRY%25group`` for ``%RETRY%group``; ``|`` is escaped too, as not every file system has it.
 
-    A name that would be longer than file systems have it is escaped as little as readers need: what looks like an escape.
+    A name longer than file systems have is escaped as little as readers need: only what looks like an escape.
     """
     name = f"topic={_escaped(_UNSAFE, topic)}"
     return name if len(name) <= _NAME_SIZE_MAX else f"topic={_escaped(_AN_ESCAPE, topic)}"
