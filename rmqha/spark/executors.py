@@ -43,10 +43,15 @@ def checking(wanted: Mapping[str, str]) -> Check:
                 differing.append(f"{name} is {found}, not {version}")
         if not differing:
             return ""
-        install = " ".join(f"{name}=={version}" for name, version in wanted.items() if name != "python")
         interpreter = sys.executable
         if any(problem.startswith("python ") for problem in differing):
             interpreter = f"python{wanted['python']}"
+        of_pypi = {name: version for name, version in wanted.items() if name not in {"python", "rmqha"}}
+        install = " ".join(f"{name}=={version}" for name, version in of_pypi.items())
+        if any(problem.startswith("rmqha ") for problem in differing):
+            install += (
+                f", and from a clone of rmqha {wanted['rmqha']}, which is not on PyPI: {interpreter} -m pip install ."
+            )
         problems = ", ".join(differing)
         return (
             f"executor on {socket.gethostname()}: {sys.executable}: {problems}; {interpreter} -m pip install {install}"

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
+from rmqha.codec.record.message import decode_scanned
 from rmqha.codec.record.scan import Stop
 from rmqha.spark.records import Verdict, find_record, foreign_record, judge, open_at
 from rmqha.spark.segments import Segment, SegmentReader
@@ -45,7 +46,7 @@ def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
     at = known if known is not None and base <= known <= file.segment.end else _record_near_end(file)
     while True:
         verdict = judge(file, at)
-        if verdict.is_record and not _may_be_torn(file, verdict.end):
+        if verdict.is_record and not _may_be_torn(file, at, verdict.end):
             at = verdict.end
             continue
         if verdict.stop is Stop.FOREIGN:
@@ -80,6 +81,12 @@ def _record_near_end(file: SegmentReader) -> int:
     return low if open_at(file, low, end=low + 1) == low else file.segment.base
 
 
-def _may_be_torn(file: SegmentReader, end: int) -> bool:
-    """Bytes become visible in ascending order, so a record is whole once its last byte or a later one is not zero."""
-    return not any(bytes(file.peek(end - 1, 1 + 8)))
+def _may_be_torn(file: SegmentReader, at: int, end: int) -> bool:
+    """Bytes become visible in ascending order, so a record is whole once its last byte or a later one is not zero.
+
+    One without properties ends with the two zeros of their length, so its topic, which has no zeros, tells.
+    """
+    if any(bytes(file.peek(end - 1, 1 + 8))):
+        return False
+    last = decode_scanned(file.peek(at, end - at), 0)
+    return bool(last.properties_raw) or not last.topic

@@ -31,7 +31,7 @@ class LogStreamReader(spark.DataSourceStreamReader):
     def __init__(self, source: SourceOptions, columns: tuple[str, ...]) -> None:
         self._source = source
         self._read = replace(source.read, columns=columns)
-        self._known_ends: dict[str, int] = {}
+        self._known_ends: dict[str, Position] = {}
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
         """Where a new query starts; a restarted one goes on from its checkpoint.
@@ -79,8 +79,13 @@ class LogStreamReader(spark.DataSourceStreamReader):
         return read_task(partition.task, ReadReport(), fail_on_data_loss=self._source.fail_on_data_loss)
 
     def _log(self, broker: str) -> CommitLog:
-        log = open_log(self._source.logs[broker], known_end=self._known_ends.get(broker))
-        self._known_ends[broker] = log.end
+        uri, known = self._source.logs[broker], self._known_ends.get(broker)
+        log = open_log(uri, known_end=None if known is None else known.offset)
+        was_cut = known is not None and bool(known.problem(log))
+        if was_cut:
+            log = open_log(uri)
+        if known is None or was_cut or log.end != known.offset:
+            self._known_ends[broker] = position_at(log, log.end)
         return log
 
 

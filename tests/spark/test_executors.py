@@ -31,7 +31,11 @@ def test_each_difference_is_told_with_host_interpreter_and_what_to_install() -> 
     assert told.startswith(f"executor on {socket.gethostname()}: {sys.executable}: python is 3.")
     assert "rmqha is 0.1.0, not 9.9" in told
     assert "nosuchpackage cannot be imported (No module named 'nosuchpackage')" in told
-    assert told.endswith(f"; python3.99 -m pip install rmqha==9.9 numpy=={wanted['numpy']} nosuchpackage==1.0")
+    assert told.endswith(
+        f"; python3.99 -m pip install numpy=={wanted['numpy']} nosuchpackage==1.0, and from a clone of rmqha 9.9, "
+        "which is not on PyPI: python3.99 -m pip install ."
+    )
+    assert "clone" not in checking({"python": packages()["python"], "numpy": "9.9"})()
     assert "\n" not in told
     with pytest.raises(StoreError, match="rmqha is"):
         check_here(wanted)

@@ -30,6 +30,16 @@ def test_every_prefix_of_the_last_record_ends_before_it(log: LogWriter) -> None:
     assert open_log(str(log.root)).end == before + len(tail)
 
 
+def test_a_last_record_without_properties_is_whole_with_its_topic(log: LogWriter) -> None:
+    """It ends with zeros as a file has where nothing was written: in a copy it would wait for ever."""
+    before, tail = log.end, record(log.end, b"no properties", properties=b"")
+    for size in range(1, len(tail) - 2):
+        log.write(before, tail[:size])
+        assert open_log(str(log.root)).end == before
+    log.write(before, tail)
+    assert open_log(str(log.root)).end == before + len(tail)
+
+
 def test_an_unfinished_record_is_named(log: LogWriter) -> None:
     log.write(log.end, record(log.end, bytes(range(1, 100)))[:150])
     opened = open_log(str(log.root))

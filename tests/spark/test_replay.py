@@ -38,7 +38,7 @@ from rmqha.spark.replay.sink import sync
 from rmqha.spark.schema import KAFKA_COLUMNS
 from tests import stores
 from tests.spark.in_process import InProcess, Tasks, in_process
-from tests.spark.logs import LogWriter
+from tests.spark.logs import LedgerWriter, LogWriter
 
 
 def run(
@@ -278,6 +278,30 @@ def test_another_log_is_recognised(log: LogWriter, tmp_path: Path) -> None:
         run(short.root, out)
 
 
+@pytest.mark.parametrize("on_corrupt", list(OnCorrupt))
+def test_a_log_that_is_cut_while_it_is_read_is_not_committed(
+    on_corrupt: OnCorrupt, log: LogWriter, tmp_path: Path
+) -> None:
+    """Else what was cut is there, and what was written in its place never comes: the next run goes on behind it."""
+    out, cut = tmp_path / "out", log.offsets[200]
+
+    def failover(tasks: Tasks) -> Iterator[task.TaskResult]:
+        results = [task.run_task(one) for one in tasks]
+        for base in range(cut - cut % log.file_size, log.end, log.file_size):
+            log.write(max(cut, base), bytes(base + log.file_size - max(cut, base)))
+        log.end = cut
+        del log.offsets[200:]
+        for _ in range(300):
+            log.append(b"new" * 100)
+        yield from results
+
+    with pytest.raises(StoreError, match="was cut while it was read"):
+        run(log.root, out, around=failover, read={"on_corrupt": on_corrupt})
+    assert not list(out.glob("topic=*"))
+    run(log.root, out)
+    assert offsets(out) == log.offsets
+
+
 def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(log.root, out, read={"topics": ("orders",)})
@@ -464,6 +488,32 @@ def test_an_output_in_the_store_is_refused(named: str, below: str, log: LogWrite
     assert sorted(log.root.rglob("*")) == before
 
 
+def test_an_output_in_the_store_is_refused_under_any_name_of_both(log: LogWriter, tmp_path: Path) -> None:
+    ledger = LedgerWriter(tmp_path / "broker")
+    ledger.put(b"x")
+    ledger.commit()
+    (ledger.root / "config").mkdir()
+    for store, out in (
+        (f"file://{log.root}", str(log.root / "lake")),
+        (str(log.root), f"file://{log.root}/lake"),
+        (str(ledger.member), str(ledger.root / "lake")),
+    ):
+        with pytest.raises(ConfigError, match="is in the store"):
+            replay(ReplayOptions(store, out), start=in_process)
+
+
+def test_an_output_s_name_is_no_uri_unless_it_says_so(log: LogWriter, tmp_path: Path) -> None:
+    run(log.root, tmp_path / "what?a=b")
+    assert offsets(tmp_path / "what?a=b") == log.offsets
+
+
+def test_a_copy_of_a_manifest_is_none(log: LogWriter, tmp_path: Path) -> None:
+    manifest = run(log.root, tmp_path / "out").manifest
+    shutil.copy(manifest or "", f"{manifest}.bak")
+    log.append(b"later")
+    assert run(log.root, tmp_path / "out").messages == 1
+
+
 def test_an_output_beside_a_copied_commitlog_is_none_in_a_store(log: LogWriter) -> None:
     run(log.root / "commitlog", log.root / "lake")
     assert offsets(log.root / "lake") == log.offsets
@@ -544,6 +594,15 @@ def test_more_topics_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_directory_names_are_safe() -> None:
     assert partition_directory("%RETRY%a|b") == "topic=%25RETRY%25a%7Cb"
     assert partition_directory("plain-Topic_1") == "topic=plain-Topic_1"
+
+
+@pytest.mark.parametrize("topic", ["%" * 127, "%2A" * 42, "%%41|" * 25])
+def test_a_topic_s_name_of_any_length_is_a_directory_s(topic: str, tmp_path: Path) -> None:
+    """Else one message of such a topic would stop all replays of its log."""
+    log = LogWriter(tmp_path / "store")
+    log.append(b"x", topic=topic.encode())
+    run(log.root, tmp_path / "out")
+    assert [row["topic"] for row in written(tmp_path / "out")] == [topic]
 
 
 def test_an_empty_store_writes_nothing(tmp_path: Path) -> None:

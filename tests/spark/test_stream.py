@@ -151,6 +151,22 @@ def test_a_batch_of_a_log_that_was_cut_then_goes_on_with_what_is_there_if_so_tol
     assert offsets_between(reader(log.root, failOnDataLoss="false"), start, planned) == log.offsets[10:290]
 
 
+def test_a_stream_that_runs_while_the_log_is_cut_goes_on_at_its_end_if_so_told(log: LogWriter) -> None:
+    """It knows an end from before the cut: what is written up to there is not passed over."""
+    stream = reader(log.root, failOnDataLoss="false")
+    at = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    cut = log.offsets[290]
+    for base in range(cut - cut % log.file_size, log.end, log.file_size):
+        log.write(max(cut, base), bytes(base + log.file_size - max(cut, base)))
+    log.end = cut
+    at = stream.latestOffset(at, ReadAllAvailable())
+    assert places(at) == {"broker": cut}
+    for _ in range(3):
+        later = [log.append(b"later") for _ in range(5)]
+        start, at = at, stream.latestOffset(at, ReadAllAvailable())
+        assert offsets_between(stream, start, at) == later
+
+
 def test_other_records_at_the_same_places_are_data_loss(log: LogWriter) -> None:
     """A log was cut, and grew again with records of the same sizes: before a batch's start, or within it."""
     stream = reader(log.root)

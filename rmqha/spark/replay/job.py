@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pyarrow import fs
+
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
-from rmqha.spark.position import Position, blank_behind, last_record_before
+from rmqha.spark.position import Anchor, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.replay.manifest import Manifest, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
@@ -21,7 +23,7 @@ from rmqha.spark.replay.runner import Runner, start_spark
 from rmqha.spark.replay.task import ALWAYS_READ, ReplayTask, TaskResult
 from rmqha.spark.report import CorruptRange
 from rmqha.spark.schema import select
-from rmqha.spark.segments import open_filesystem
+from rmqha.spark.segments import open_filesystem, store_root
 
 _TASK_BYTES_MIN: Final = 32 << 20
 _TASK_BYTES_MAX: Final = 256 << 20
@@ -43,7 +45,7 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
     Raises:
         ConfigError: options contradict each other, or those of earlier runs; or there is no Spark, or no Java for it.
         StoreError: Spark failed; or nobody says what replicas hold; or the store cannot be read, is not the one of the
-            earlier runs, or lost what was to come next.
+            earlier runs, lost what was to come next, or was cut meanwhile.
         ReplayDamageError: damage, unless ``on_corrupt`` says otherwise. Nothing is committed.
     """
     if not options.out:
@@ -51,8 +53,7 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
     options = replace(options, store=_absolute(options.store), out=_absolute(options.out))
     if select(options.read.columns).names == ["topic"]:
         raise ConfigError("topic is the directory's name: name a column that is written to the files, too")
-    if "://" not in options.store and "://" not in options.out:
-        _check_apart(Path(options.store).resolve(), Path(options.out).resolve())
+    _check_apart(options)
     output = Output(options.out)
     with output.locked():
         last = output.last_manifest()
@@ -63,9 +64,11 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
         unfinished = log.unfinished if confirmed == log.end else _UNCONFIRMED
         report = ReplayReport(begin, end, unfinished=unfinished, is_first=last is None)
         if begin < end:
+            planned = last_record_before(log, end)
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
                 results = _run(options, log, staging, report=report, progress=progress or _nobody, runner=runner)
+                _check_uncut(log, planned)
                 output.check_staged(results)
                 _add_up(report, results, options.read)
                 report.topics_met |= QueuePruning(*open_filesystem(options.store), options.read).topics
@@ -73,16 +76,21 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
                 report.unmatched = [topic for topic in missing if not output.has_topic(topic)]
             if last is not None and last.end.lacks_files(log):
                 report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
-            anchor = last_record_before(log, report.end) or (last.end.anchor if last else None)
+            anchor = planned if report.end == end else last_record_before(log, report.end)
+            anchor = anchor or (last.end.anchor if last else None)
             manifest = encode(options, report, Position(report.end, anchor, blank_behind(log, report.end)))
             report.manifest = output.commit(begin, report.end, files=report.files, manifest=manifest)
     return report
 
 
-def _check_apart(store: Path, out: Path) -> None:
+def _check_apart(options: ReplayOptions) -> None:
     """A broker would not start on a store with other files in it, and a reader of an output takes all below it."""
-    is_part = store.name == "commitlog" and (store.parent / "checkpoint").exists()
-    root = store.parent if is_part else store
+    (filesystem, named), (out_filesystem, out_named) = open_filesystem(options.store), open_filesystem(options.out)
+    if not (isinstance(filesystem, fs.LocalFileSystem) and isinstance(out_filesystem, fs.LocalFileSystem)):
+        return
+    store, out = Path(named).resolve(), Path(out_named).resolve()
+    around = Path(store_root(filesystem, str(store)))
+    root = around if any((around / name).exists() for name in ("checkpoint", "config")) else store
     if out.is_relative_to(root):
         raise ConfigError(f"{out} is in the store {root}, where only its broker may write: choose another --out")
     for outer in out.parents:
@@ -124,6 +132,19 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, con
         )
     _, end = log.range_of(replace(options.read, starting_offset=None, starting_timestamp_ms=None))
     return last.end.offset, max(last.end.offset, min(end, confirmed))
+
+
+def _check_uncut(log: CommitLog, planned: Anchor | None) -> None:
+    """Tasks that read before and after a cut would together have records of two logs, and the next run none of some.
+
+    Raises:
+        StoreError: the last record that was to be read is not there any more.
+    """
+    if planned is not None and not planned.is_in(log):
+        raise StoreError(
+            f"{log.uri} was cut while it was read, as by a failover: the record at {planned.offset} is another now, or "
+            "gone. Nothing was written; run the same again"
+        )
 
 
 def _nobody(_progress: Progress) -> None:

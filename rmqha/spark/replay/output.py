@@ -13,6 +13,7 @@ after it leaves files to move, which it moves.
 import fcntl
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -34,6 +35,8 @@ logger = logging.getLogger("rmqha.spark")
 
 _META: Final = "_rmqha"
 _STAGING: Final = "staging"
+_MANIFEST: Final = re.compile(r"manifest-\d{20}-\d{20}\.json")
+"""Not a copy that somebody keeps beside it."""
 
 
 class Output:
@@ -82,7 +85,7 @@ class Output:
             StoreError: a manifest is damaged, one between two others is missing, or messages are here without any.
         """
         infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))
-        names = sorted(info.base_name for info in infos if info.base_name.startswith("manifest-"))
+        names = sorted(info.base_name for info in infos if _MANIFEST.fullmatch(info.base_name))
         for one, following in pairwise(names):
             if one.split("-")[2].removesuffix(".json") != following.split("-")[1]:
                 raise StoreError(f"{self._meta}: no manifest between {one} and {following}; restore it")
@@ -106,7 +109,7 @@ class Output:
         """
         name = f"{_STAGING}-{uuid4().hex}"
         self._filesystem.create_dir(f"{self._meta}/{name}", recursive=False)
-        base, mark, query = self._uri.partition("?")
+        base, mark, query = self._uri.partition("?") if "://" in self._uri else (self._uri, "", "")
         try:
             yield f"{base.rstrip('/')}/{_META}/{name}{mark}{query}"
         except (Exception, KeyboardInterrupt):
