@@ -107,6 +107,15 @@ async def test_the_end_of_a_former_connection_forgets_nobody(names: Names) -> No
     assert names.addresses("t")
 
 
+async def test_the_end_of_a_connection_forgets_all_who_registered_on_it(names: Names) -> None:
+    """A proxy may bring several, and who tells of itself at another address has its former one there, too."""
+    wire, _ = names.register(MASTER, "t")
+    for registration in (SLAVE, replace(MASTER, broker_name="b", broker_addr="10.0.0.1:20911")):
+        names.register(registration, "u", wire=wire)
+    names.manager.connection_closed(wire)
+    assert list(names.manager.groups()) == []
+
+
 async def test_the_end_of_a_broker_whose_place_another_took_forgets_nobody(names: Names) -> None:
     former, _ = names.register(MASTER, "t")
     names.register(replace(MASTER, broker_addr="10.0.0.3:10911"), "t")
