@@ -209,3 +209,16 @@ async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(monke
     for number in range(taken):
         registration = replace(MASTER, broker_name=f"n{number}", broker_addr=f"10.7.7.7:{number}")
         names.register(registration, wire=Wire("10.7.7.7:1"))
+
+
+async def test_a_deleted_topic_gives_back_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers stay for months, and topics come and go meanwhile."""
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 512 * 1024)
+    names = Names()
+    for version in range(5):
+        topics = [f"topic{version}_{number}" for number in range(300)]
+        names.register(replace(MASTER, data_version=DataVersion(1, version)), *topics)
+        for topic in topics:
+            names.manager.delete_topic(topic, cluster=None)
+    names.register(replace(MASTER, data_version=DataVersion(2, 0)), "t")
+    assert names.addresses("t")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 import trio
@@ -17,7 +18,7 @@ from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient, connect_remoting_client, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.response_table import Outcome
+from rmqha.remoting.response_table import Outcome, ResponseTable
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork, memory_connection
 from tests.settings import remoting_limits
@@ -61,6 +62,13 @@ async def test_answers_find_their_requests_in_any_order(autojump_clock: MockCloc
         bodies = [outcome.body[0] for outcome in outcomes if isinstance(outcome, RemotingCommand)]
         assert bodies == list(reversed(range(20)))
         assert client.in_flight == 0
+
+
+def test_a_request_that_waits_long_is_the_only_one_of_its_opaque() -> None:
+    """A held pull waits for 20 s, in which one connection may carry a million sends."""
+    table = ResponseTable("10.0.0.1:1")
+    waiting = table.add(inf, lambda _: None)
+    assert all(table.next_opaque() != waiting for _ in range(1_000_000))
 
 
 async def test_answers_that_came_before_the_peer_left_count_though_more_was_being_sent(
