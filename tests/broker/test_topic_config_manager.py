@@ -51,6 +51,16 @@ def test_the_size_of_the_table_follows_its_changes(monkeypatch: pytest.MonkeyPat
     make(topics, "fourth")
 
 
+def test_a_deleted_topic_gives_back_its_queues() -> None:
+    """Topics come and go; counted on, they would leave a broker at maxQueues until it is started again."""
+    topics = TopicConfigManager(topic_rules(max_queues=10), now_ms=lambda: 1)
+    for number in range(3):
+        topics.update_topic_config(TopicConfig(f"t{number}", 10, 5))
+        with pytest.raises(RemoteProtocolError, match="maxQueues"):
+            topics.update_topic_config(TopicConfig("one more", 1, 1))
+        topics.delete_topic_config(f"t{number}", {}, before=0)
+
+
 def decide(topics: TopicConfigManager, how: str) -> None:
     """Somebody who knows says that the topic has two queues to be written, and two to be read."""
     decided = TopicConfig("t", 2, 2)
