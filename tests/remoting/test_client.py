@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError, RemotingTimeoutError
 from rmqha.remoting import client as remoting_client
 from rmqha.remoting.background import open_background_nursery
@@ -263,6 +263,20 @@ async def test_a_ctrl_c_that_meets_a_task_leaves_the_block_as_itself() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         await block()
+
+
+async def test_what_a_broker_tells_one_way_is_not_answered(autojump_clock: MockClock) -> None:
+    """It is told that members have come; RocketMQ's brokers log a line for each answer that they do not await."""
+    network = MemoryNetwork()
+    listener = await network.listen("10.0.0.1", 10911)
+    async with open_remoting_client(network, ADDRESS):
+        broker = await listener.accept()
+        for opaque, flag in enumerate((FLAG_ONEWAY, 0, FLAG_ONEWAY)):
+            await broker.send_all(RemotingCommand(40, opaque, flag).encode())
+        await trio.testing.wait_all_tasks_blocked()
+        decoder, buffer = FrameDecoder(), memoryview(bytearray(4096))
+        answers = decoder.on_received(buffer, await broker.receive_into(decoder.space(buffer)))
+        assert [answer.opaque for answer in answers] == [1]
 
 
 async def test_a_broker_that_asks_and_takes_no_answer_fills_no_memory(
