@@ -222,3 +222,16 @@ async def test_a_deleted_topic_gives_back_its_room(monkeypatch: pytest.MonkeyPat
             names.manager.delete_topic(topic, cluster=None)
     names.register(replace(MASTER, data_version=DataVersion(2, 0)), "t")
     assert names.addresses("t")
+
+
+async def test_a_broker_counts_once_however_often_it_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each does every 30 s, and a slave may come and go."""
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 512 * 1024)
+    names = Names()
+    names.register(MASTER, "t")
+    for _ in range(200):
+        names.register(MASTER)
+        names.register(SLAVE)
+        names.manager.unregister_broker(SLAVE)
+    names.register(SLAVE)
+    assert names.addresses("t") == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
