@@ -101,7 +101,7 @@ def test_trap_13_a_member_is_a_connection(heartbeats: Heartbeats) -> None:
 
 
 def test_nothing_is_left_of_who_has_left(heartbeats: Heartbeats) -> None:
-    """Neither of members, nor on the accounts of their hosts: the last to tell has that of what the group subscribes to."""
+    """Neither of members nor on their hosts' accounts: the last to tell has that of what the group subscribes to."""
     consumers = heartbeats.consumers
     members: list[Any] = [("10.0.0.1:1", "a"), ("10.0.0.1:2", "b"), ("10.0.0.2:1", "c")]
     for client_ids in ("first", "a longer one"):
