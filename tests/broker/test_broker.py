@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueRequestHeader, SearchOffsetRequestHeader, ViewMessageRequestHeader, encode_header
@@ -182,6 +183,18 @@ async def test_a_pull_outside_the_queue_is_told_where_to_go(
     answer = await ask(client, pull_request(offset))
     assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (code, next_offset)
     assert {"suggestWhichBrokerId", "minOffset", "maxOffset"} <= answer.ext_fields.keys()
+
+
+async def test_queues_that_are_no_longer_written_are_read_to_their_end(
+    broker: BrokerController, client: RemotingClient, autojump_clock: MockClock
+) -> None:
+    """So an operator takes queues away: first no more messages come, and when consumers are done nobody reads them."""
+    for queue_id in range(4):
+        await ask(client, send_request(b"x", queue_id=queue_id))
+    await ask(client, pull_request(0, queue_id=3, suspend_ms=1000))
+    broker.topics.update_topic_config(TopicConfig("t", 3, 1))
+    answers = [await ask(client, pull_request(0, queue_id=queue_id)) for queue_id in range(4)]
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 3 + [ResponseCode.SYSTEM_ERROR]
 
 
 async def test_offsets_and_single_messages_can_be_asked_for(client: RemotingClient, autojump_clock: MockClock) -> None:

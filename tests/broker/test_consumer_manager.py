@@ -8,6 +8,7 @@ import pytest
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
+from tests.reachable import count_entries
 
 
 class Heartbeats:
@@ -97,3 +98,18 @@ def test_trap_13_a_member_is_a_connection(heartbeats: Heartbeats) -> None:
     assert group.client_ids == b'{"consumerIdList":["same"]}'
     heartbeats.consumers.forget_member(members[1])
     assert heartbeats.consumers.find_group("g") is None
+
+
+def test_nothing_is_left_of_who_has_left(heartbeats: Heartbeats) -> None:
+    """Neither of members nor on their hosts' accounts: the last to tell has that of what the group subscribes to."""
+    consumers = heartbeats.consumers
+    members: list[Any] = [("10.0.0.1:1", "a"), ("10.0.0.1:2", "b"), ("10.0.0.2:1", "c")]
+    for client_ids in ("first", "a longer one"):
+        for member in members:
+            group = ConsumerData("g", subscription_data_set=(SubscriptionData(member[1] * 9),))
+            consumers.register(group, ClientChannelInfo(member, client_ids, peer=member[0]))
+    consumers.unregister("g", members[0])
+    for member in members:
+        consumers.forget_member(member)
+    assert not any(map(consumers.is_member, members))
+    assert count_entries(consumers) == count_entries(ConsumerManager())

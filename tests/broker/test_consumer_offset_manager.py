@@ -67,6 +67,24 @@ async def test_a_group_is_forgotten_in_turns(autojump_clock: MockClock) -> None:
     assert offsets.dirty
 
 
+@pytest.mark.parametrize("how", ["the group is removed", "its queues begin anew"])
+@pytest.mark.parametrize("limit", ["ENTRIES_MAX", "TABLE_SIZE_MAX"])
+async def test_what_is_forgotten_gives_back_its_room(limit: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators remove groups where the table is full; what counts on would keep others out until a restart."""
+    queues, limits = 10, {"ENTRIES_MAX": 10, "TABLE_SIZE_MAX": 350}
+    monkeypatch.setattr(f"rmqha.broker.tables.consumer_offset_manager.{limit}", limits[limit])
+    offsets = ConsumerOffsetManager()
+    for _ in range(3):
+        for queue_id in range(queues):
+            offsets.commit_offset("g", "t", queue_id, offset=1)
+        with pytest.raises(RemoteProtocolError):
+            offsets.commit_offset("g", "t", queues, offset=1)
+        if how == "the group is removed":
+            await offsets.remove_offset_in_turns("g")
+        for queue_id in range(queues):
+            offsets.forget_queue("t", queue_id)
+
+
 async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
     offsets.commit_offset("g", "t", 0, offset=5)

@@ -57,6 +57,30 @@ async def test_what_finds_nothing_before_the_end_of_its_queue_waits_for_the_next
     assert (outcome, holds.held) == ([True], 1)
 
 
+async def test_a_pull_for_many_tags_gives_back_all_its_places(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Whether its message arrives, or its time is over; else no pull would be held any more after some hours."""
+    monkeypatch.setattr(pull_request_hold_service, "HELD_MAX", 12)
+    holds = PullRequestHoldService()
+    nursery.start_soon(holds.run)
+    outcome: list[bool] = []
+    for end in range(7, 11):
+        for peer in ("10.0.0.1:1", "10.0.0.2:1"):
+            deadline = trio.current_time() + 15
+            holds.suspend_pull_request(
+                "t", 0, offset=end, queue_end=end, deadline=deadline, retry=outcome.append, tags=75, peer=peer
+            )
+        assert holds.held == 2 * 4, "a place for 25 tags, and its own"
+        if end % 2:
+            holds.notify_message_arriving("t", 0, end + 1)
+        else:
+            await trio.sleep(20)
+        assert holds.held == 0
+    assert outcome == [True, True, False, False] * 2
+    nursery.cancel_scope.cancel()
+
+
 async def test_queues_that_come_and_go_leave_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:

@@ -51,6 +51,25 @@ def test_the_size_of_the_table_follows_its_changes(monkeypatch: pytest.MonkeyPat
     make(topics, "fourth")
 
 
+@pytest.mark.parametrize("limit", ["queues", "bytes", "share of a host"])
+def test_a_deleted_topic_gives_back_its_room(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics come and go; counted on, they would leave a broker full until it is started again."""
+    topics = TopicConfigManager(topic_rules(max_queues=10 if limit != "bytes" else 100), now_ms=lambda: 1)
+    if limit == "bytes":
+        room = sum(topic.json_size for topic in topics) + TopicConfig("t0").json_size
+        monkeypatch.setattr(topic_config_manager, "TABLE_SIZE_MAX", room)
+    peer, queue_nums = ("10.0.0.1:1", 4) if limit == "share of a host" else ("", 8)
+
+    def create(topic: str) -> None:
+        topics.create_topic_in_send_message_back_method(topic, queue_nums=queue_nums, peer=peer)
+
+    for number in range(3):
+        create(f"t{number}")
+        with pytest.raises(RemoteProtocolError, match="is not made"):
+            create("u0")
+        topics.delete_topic_config(f"t{number}", {}, before=0)
+
+
 def decide(topics: TopicConfigManager, how: str) -> None:
     """Somebody who knows says that the topic has two queues to be written, and two to be read."""
     decided = TopicConfig("t", 2, 2)

@@ -125,6 +125,16 @@ async def test_no_host_takes_the_places_of_all_that_wait_for_answers(monkeypatch
     assert {code for client in clients for code in client.codes} == {ResponseCode.SYSTEM_BUSY}
 
 
+async def test_an_answer_gives_back_its_place(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(answers_in_turns, "WAITING_MAX", 4)
+    request = RemotingCommand(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ext_fields={"topic": "t"})
+    async with machine.broker(), machine.client() as client:
+        for _ in range(10):
+            assert (await ask(client, request)).code == ResponseCode.SUCCESS
+
+
 async def test_who_waits_until_messages_can_be_seen_keeps_nobody_from_a_turn(autojump_clock: MockClock) -> None:
     """While a disk hung each of them waited for half a second, one behind the other."""
     machine, begun_at = Machine(SimNet(), "10.0.0.1"), 0.0

@@ -94,6 +94,19 @@ async def test_one_host_leaves_room_for_others(disk: SimDisk, monkeypatch: pytes
     kept.put_kv_config("n", "k", value="v" * 1000, host="greedy")
 
 
+async def test_what_was_in_the_file_counts(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the file would grow by as much as it may have with each start."""
+    monkeypatch.setattr(kv_config_manager, "SIZE_MAX", 1000)
+    kept = manager(disk)
+    kept.put_kv_config("n", "k", value="v" * 200, host="")
+    await save(kept)
+    again = manager(disk)
+    with pytest.raises(RemoteProtocolError, match="what is stored fills"):
+        again.put_kv_config("n", "l", value="v" * 20, host="")
+    again.delete_kv_config("n", "k")
+    again.put_kv_config("n", "l", value="v" * 200, host="")
+
+
 async def test_what_cannot_be_saved_is_told_and_saved_later(
     disk: SimDisk, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -107,6 +107,15 @@ async def test_the_end_of_a_former_connection_forgets_nobody(names: Names) -> No
     assert names.addresses("t")
 
 
+async def test_the_end_of_a_connection_forgets_all_who_registered_on_it(names: Names) -> None:
+    """A proxy may bring several, and who tells of itself at another address has its former one there, too."""
+    wire, _ = names.register(MASTER, "t")
+    for registration in (SLAVE, replace(MASTER, broker_name="b", broker_addr="10.0.0.1:20911")):
+        names.register(registration, "u", wire=wire)
+    names.manager.connection_closed(wire)
+    assert list(names.manager.groups()) == []
+
+
 async def test_the_end_of_a_broker_whose_place_another_took_forgets_nobody(names: Names) -> None:
     former, _ = names.register(MASTER, "t")
     names.register(replace(MASTER, broker_addr="10.0.0.3:10911"), "t")
@@ -200,3 +209,29 @@ async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(monke
     for number in range(taken):
         registration = replace(MASTER, broker_name=f"n{number}", broker_addr=f"10.7.7.7:{number}")
         names.register(registration, wire=Wire("10.7.7.7:1"))
+
+
+async def test_a_deleted_topic_gives_back_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers stay for months, and topics come and go meanwhile."""
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 512 * 1024)
+    names = Names()
+    for version in range(5):
+        topics = [f"topic{version}_{number}" for number in range(300)]
+        names.register(replace(MASTER, data_version=DataVersion(1, version)), *topics)
+        for topic in topics:
+            names.manager.delete_topic(topic, cluster=None)
+    names.register(replace(MASTER, data_version=DataVersion(2, 0)), "t")
+    assert names.addresses("t")
+
+
+async def test_a_broker_counts_once_however_often_it_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each does every 30 s, and a slave may come and go."""
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 512 * 1024)
+    names = Names()
+    names.register(MASTER, "t")
+    for _ in range(200):
+        names.register(MASTER)
+        names.register(SLAVE)
+        names.manager.unregister_broker(SLAVE)
+    names.register(SLAVE)
+    assert names.addresses("t") == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 import trio
@@ -10,14 +11,14 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError, RemotingTimeoutError
 from rmqha.remoting import client as remoting_client
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.client import RemotingClient, connect_remoting_client, open_remoting_client
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
-from rmqha.remoting.response_table import Outcome
+from rmqha.remoting.response_table import Outcome, ResponseTable
 from rmqha.remoting.server import RemotingServer
 from tests.fakes import MemoryNetwork, memory_connection
 from tests.settings import remoting_limits
@@ -61,6 +62,13 @@ async def test_answers_find_their_requests_in_any_order(autojump_clock: MockCloc
         bodies = [outcome.body[0] for outcome in outcomes if isinstance(outcome, RemotingCommand)]
         assert bodies == list(reversed(range(20)))
         assert client.in_flight == 0
+
+
+def test_a_request_that_waits_long_is_the_only_one_of_its_opaque() -> None:
+    """A held pull waits for 20 s, in which one connection may carry a million sends."""
+    table = ResponseTable("10.0.0.1:1")
+    waiting = table.add(inf, lambda _: None)
+    assert all(table.next_opaque() != waiting for _ in range(1_000_000))
 
 
 async def test_answers_that_came_before_the_peer_left_count_though_more_was_being_sent(
@@ -255,6 +263,20 @@ async def test_a_ctrl_c_that_meets_a_task_leaves_the_block_as_itself() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         await block()
+
+
+async def test_what_a_broker_tells_one_way_is_not_answered(autojump_clock: MockClock) -> None:
+    """It is told that members have come; RocketMQ's brokers log a line for each answer that they do not await."""
+    network = MemoryNetwork()
+    listener = await network.listen("10.0.0.1", 10911)
+    async with open_remoting_client(network, ADDRESS):
+        broker = await listener.accept()
+        for opaque, flag in enumerate((FLAG_ONEWAY, 0, FLAG_ONEWAY)):
+            await broker.send_all(RemotingCommand(40, opaque, flag).encode())
+        await trio.testing.wait_all_tasks_blocked()
+        decoder, buffer = FrameDecoder(), memoryview(bytearray(4096))
+        answers = decoder.on_received(buffer, await broker.receive_into(decoder.space(buffer)))
+        assert [answer.opaque for answer in answers] == [1]
 
 
 async def test_a_broker_that_asks_and_takes_no_answer_fills_no_memory(
