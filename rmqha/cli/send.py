@@ -106,6 +106,8 @@ def send(
     if report.total:
         as_json = json.dumps(report.as_dict(elapsed_s=elapsed_s))
         click.echo(as_json if output == "json" else report.as_text(elapsed_s=elapsed_s))
+    if advice := report.advice(addresses):
+        click.echo(advice, err=True)
     for status, text in log.examples.items():
         click.echo(f"{status}: {text}", err=True)
     incomplete = log.finish()
