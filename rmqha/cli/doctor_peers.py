@@ -72,7 +72,7 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
             yield Finding(OK, key, escaped(f"{address}: {_named(facts)}"))
         held = _held(facts)
         if log is not None and held is not None and key != "masterAddress":
-            yield from compare(config, log, key, _below(address), held, timeout_s=timeout_s)
+            yield from compare(config, log, (key, address), _below(address), held, timeout_s=timeout_s)
     if is_empty and away and not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.REQUIRE:
         what = (
             f"the log here is empty, and what {', '.join(away)} may hold is unknown: a start now takes sends in the "

@@ -84,27 +84,30 @@ def _behind_end(segment: Segment, scan: Scan, told: str) -> Finding | None:
     return Finding(WARN, "log", what, told)
 
 
-def compare(config: BrokerConfig, log: LogEnd, key: str, address: str, held: LogEnd, *, timeout_s: float) -> Findings:
+def compare(
+    config: BrokerConfig, log: LogEnd, named: tuple[str, str], asked_at: str, held: LogEnd, *, timeout_s: float
+) -> Findings:
     """Whether a replica holds other bytes at the last place that both logs have, or more of them.
 
     Args:
         config: of the broker that does not run.
         log: its.
-        key: under which it names the replica.
-        address: the replica's listenPort.
+        named: the key under which it names the replica, and the address there.
+        asked_at: the replica's listenPort.
         held: by the replica, as it says; its ``directory`` is not known.
         timeout_s: for its answer.
     """
+    key, address = named
     common = min(log.end_offset, held.end_offset)
     try:
         is_same = None
         if common > max(log.min_offset, held.min_offset):
-            is_same = _is_same(log, common, address, held, timeout_s=timeout_s)
+            is_same = _is_same(log, common, asked_at, held, timeout_s=timeout_s)
     except (CliError, StoreError) as error:
         yield Finding(WARN, key, f"{address}: whether it holds the same log is unknown: {error}")
         is_same = None
     if is_same is False:
-        what = f"{address}: it holds other bytes than the log here before offset {common:,}: both were masters"
+        what = f"{address}: it holds other bytes than the log here before offset {common:,}"
         yield Finding(FAIL, key, what, f"a start refuses, or does not follow it: {Page.DIVERGED}")
         return
     more = held.end_offset - log.end_offset
