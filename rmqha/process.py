@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -90,8 +91,15 @@ async def serve(
 def warn_of_expiry(*, now_s: float) -> None:
     """Log the certificate that ends within two weeks, or has ended, if one does. ``now_s``: since 1970."""
     first = certificates.first_to_expire()
-    if first is not None and first.at_s - now_s < _EXPIRES_SOON_S:
-        days = round((first.at_s - now_s) / 86_400, 1)
+    if first is None or first.at_s - now_s >= _EXPIRES_SOON_S:
+        return
+    days = round((first.at_s - now_s) / 86_400, 1)
+    if first.at_s <= now_s:
+        logger.error(
+            "certificates.expired", path=first.path, days_left=days, see="docs/security.md",
+            consequence="who checks it makes no new connection: renew it, then send SIGHUP",
+        )  # fmt: skip
+    else:
         logger.warning("certificates.expiring", path=first.path, days_left=days, see="docs/security.md")
 
 
@@ -99,10 +107,17 @@ async def _read_certificates(hangups: trio.MemoryReceiveChannel[None]) -> None:
     """At each hangup, until cancelled."""
     async for _ in hangups:
         try:
-            logger.info("certificates.read", files=await certificates.read_again())
+            files = await certificates.read_again()
+            logger.info("certificates.read", files=files, valid_until=_valid_until())
             warn_of_expiry(now_s=time.time())
         except (ConfigError, OSError) as error:
             logger.warning("certificates.kept", reason=str(error), consequence="all that were in use go on to be")
+
+
+def _valid_until() -> str | None:
+    """When the first of the certificates in use ends, in UTC; None without one."""
+    first = certificates.first_to_expire()
+    return None if first is None else datetime.fromtimestamp(first.at_s, UTC).isoformat()
 
 
 @contextmanager

@@ -88,9 +88,9 @@ async def test_the_certificate_that_ends_first_is_the_processs_and_is_read_again
         warn_of_expiry(now_s=ends - 15 * DAY_S)
         warn_of_expiry(now_s=ends - 13 * DAY_S)
         warn_of_expiry(now_s=ends + DAY_S)
-    assert [(one["event"], one["path"], one["days_left"]) for one in logs] == [
-        ("certificates.expiring", second.cert, 13.0),
-        ("certificates.expiring", second.cert, -1.0),
+    assert [(one["event"], one["log_level"], one["path"], one["days_left"]) for one in logs] == [
+        ("certificates.expiring", "warning", second.cert, 13.0),
+        ("certificates.expired", "error", second.cert, -1.0),
     ]
     del kept
 

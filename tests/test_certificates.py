@@ -2,6 +2,7 @@
 
 import os
 import signal
+from datetime import datetime
 from pathlib import Path
 from weakref import WeakSet
 
@@ -98,6 +99,8 @@ async def test_a_hangup_has_them_read_again_and_what_is_bad_is_said_once(
 ) -> None:
     monkeypatch.setattr(process, "_has_terminal", lambda: False)
     network = TlsNetwork(MemoryNetwork(), options := pki.options(HOST))
+    ends = certificates.expiry(options.cert)
+    assert ends is not None
     stop = trio.Event()
 
     async def live(*, task_status: trio.TaskStatus[None]) -> None:
@@ -121,4 +124,5 @@ async def test_a_hangup_has_them_read_again_and_what_is_bad_is_said_once(
         ("broker.stopping", "info"),
     ]
     assert options.cert in logs[0]["files"]
+    assert datetime.fromisoformat(logs[0]["valid_until"]).timestamp() == ends.at_s
     assert options.cert in logs[1]["reason"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
-from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.errors import CliError, SilentError, UnreachableError
 from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
@@ -82,7 +82,7 @@ class BrokerConnection:
         try:
             return self._connected().ask(request)
         except TimeoutError:
-            raise UnreachableError(self.address, f"no answer within {self._timeout_s:g} s") from None
+            raise SilentError(self.address, f"no answer within {self._timeout_s:g} s") from None
         except OSError as error:
             raise UnreachableError(self.address, error.strerror or str(error)) from None
         except UnicodeError as error:

@@ -35,29 +35,34 @@ def config() -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--kind", type=click.Choice(["auto", "broker", "namesrv"]), default="auto", show_default=True,
               help="Whose files they are; auto: those called namesrv*.conf are a name server's.")  # fmt: skip
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="json: an object for each file, with its problems and notes.")  # fmt: skip
 @click.pass_context
-def check(ctx: click.Context, files: tuple[Path, ...], kind: str) -> None:
+def check(ctx: click.Context, files: tuple[Path, ...], kind: str, output: str) -> None:
     """Say what is wrong with broker.conf and namesrv.conf files; exit code 2 if anything is.
 
     Problems and notes go to stderr, one verdict for each file to stdout. With aclEnable the accounts in
     rocketmqHome/conf are read as well: all that is wrong with them is told at once, with its line.
     """
+    from rmqha.cli.output import echo_json  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
 
     failed = False
     for path in files:
         is_name_server = kind == "namesrv" or (kind == "auto" and path.match("namesrv*.conf"))
+        what, notes, problems = "", tuple[str, ...](), list[str]()
         try:
-            good, notes = (_name_server if is_name_server else _broker)(path)
+            what, notes = (_name_server if is_name_server else _broker)(path)
         except ConfigError as error:
             failed = True
-            for problem in error.problems:
-                click.echo(problem, err=True)
-            click.echo(f"{path}: cannot be used, problems: {len(error.problems)}")
-        else:
-            for note in notes:
-                click.echo(f"note: {note}", err=True)
-            click.echo(f"{path}: good, {good}")
+            problems = [str(problem) for problem in error.problems]
+        if output == "json":
+            told = {"file": str(path), "good": not problems, "what": what or None}
+            echo_json(told | {"problems": problems, "notes": list(notes)})
+            continue
+        for line in (*problems, *(f"note: {note}" for note in notes)):
+            click.echo(line, err=True)
+        click.echo(f"{path}: cannot be used, problems: {len(problems)}" if problems else f"{path}: good, {what}")
     if failed:
         ctx.exit(2)
 
@@ -101,17 +106,24 @@ def show(file: Path | None, settings: dict[str, str], *, changed: bool, output: 
 
 
 @click.command()
-def contexts() -> None:
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="json: an object for each name.")  # fmt: skip
+def contexts(output: str) -> None:
     """Print the names that --context knows, with the brokers' addresses.
 
     They are the operator's own, in contexts.toml: each is a table with one key, broker, whose value is an address or a
     list of them.
     """
     from rmqha.cli.contexts import all_contexts, context_file  # noqa: PLC0415
+    from rmqha.cli.output import echo_json  # noqa: PLC0415
 
     known = all_contexts()
     for name, addresses in known.items():
-        click.echo(f"{name}  {';'.join(addresses)}")
+        if output == "json":
+            parts = ";".join(addresses).replace(",", ";").split(";")
+            echo_json({"name": name, "brokers": [part.strip() for part in parts if part.strip()]})
+        else:
+            click.echo(f"{name}  {';'.join(addresses)}")
     if not known:
         click.echo(f"There are none: {context_file()}", err=True)
 

@@ -65,21 +65,25 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
+    from rmqha.cli.doctor_store import check_log  # noqa: PLC0415
     from rmqha.cli.store_place import is_in_use  # noqa: PLC0415
 
     is_running = is_in_use(config.store_path_root_dir)
+    log, of_log = (None, []) if is_running else check_log(config)
+    is_empty = host.is_empty(config) and not is_running
     return [
         *host.check_software(config),
         *host.check_limits(config),
         *host.check_clock(config.store_path_commit_log),
         *host.check_store(config, is_running=is_running),
+        *of_log,
         *host.check_disk(config),
         *host.check_certificates(config),
         *host.check_ports(config, is_running=is_running),
         *(peers.check_own(config, timeout_s=timeout_s) if is_running else ()),
         *peers.check_relations(config),
         *check_addresses(config),
-        *peers.check_peers(config, is_empty=host.is_empty(config) and not is_running, timeout_s=timeout_s),
+        *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),
     ]
 

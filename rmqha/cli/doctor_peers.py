@@ -6,7 +6,8 @@ from typing import Any, Final
 from rmqha.choices import HaCatchUp
 from rmqha.cli.ask import NoBrokerError, known_brokers, runtime_table
 from rmqha.cli.doctor_addresses import named_addresses
-from rmqha.cli.errors import CliError
+from rmqha.cli.doctor_store import LogEnd, compare
+from rmqha.cli.errors import CliError, SilentError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding, Level
 from rmqha.cli.verdict import judge, read_status
 from rmqha.config import BrokerConfig, split_address
@@ -36,11 +37,12 @@ def check_relations(config: BrokerConfig) -> Findings:
         yield Finding(WARN, "haPeers", "not set: no replica is asked what this master may have lost", told)
 
 
-def check_peers(config: BrokerConfig, *, is_empty: bool, timeout_s: float) -> Findings:
+def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bool, timeout_s: float) -> Findings:
     """The other brokers of the group that the configuration names.
 
     Args:
         config: of a broker.
+        log: what it has, if it does not run.
         is_empty: it has no log, and does not run: with its start a new one begins.
         timeout_s: for each answer.
     """
@@ -68,6 +70,9 @@ def check_peers(config: BrokerConfig, *, is_empty: bool, timeout_s: float) -> Fi
             yield Finding(FAIL, key, escaped(f"{address}: {what}"), told)
         if not problems:
             yield Finding(OK, key, escaped(f"{address}: {_named(facts)}"))
+        held = _held(facts)
+        if log is not None and held is not None and key != "masterAddress":
+            yield from compare(config, log, (key, address), _below(address), held, timeout_s=timeout_s)
     if is_empty and away and not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.REQUIRE:
         what = (
             f"the log here is empty, and what {', '.join(away)} may hold is unknown: a start now takes sends in the "
@@ -75,6 +80,14 @@ def check_peers(config: BrokerConfig, *, is_empty: bool, timeout_s: float) -> Fi
         )
         told = "start them first, or set haCatchUpAtStart=require; of a new group nothing was lost"
         yield Finding(WARN, "haPeers", what, told)
+
+
+def _held(facts: dict[str, Any]) -> LogEnd | None:
+    """Which log a broker says it has; None: none, or it does not say."""
+    min_offset, max_offset = facts.get("min_offset"), facts.get("max_offset")
+    if not isinstance(min_offset, int) or not isinstance(max_offset, int) or max_offset <= 0:
+        return None
+    return LogEnd("", min_offset, max_offset)
 
 
 class _WrongPortError(Exception):
@@ -200,6 +213,10 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     address = join_address(host, config.listen_port)
     try:
         verdict = judge(read_status(runtime_table(address, timeout_s=timeout_s)))
+    except SilentError as error:
+        told = "is its process stopped, or its disk stuck? Look at its log's last line; then restart it"
+        yield Finding(FAIL, "status", escaped(f"it runs, and does not answer at {address}: {error.why}"), told)
+        return
     except CliError as error:
         yield Finding(WARN, "status", escaped(f"{error.message}: {error.why}"), "'rmqha status -b' asks it as well")
         return

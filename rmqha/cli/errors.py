@@ -63,3 +63,7 @@ class UnreachableError(CliError):
                 why=why,
                 hint=f"is it running, and is this its address from here? 'rmqha status -b {broker}' asks it",
             )
+
+
+class SilentError(UnreachableError):
+    """No answer came in time, though nobody refuses: a process or a disk may stand still."""

@@ -25,13 +25,15 @@ Exit codes: 0 cut, or shown what would be; 1 impossible; 2 wrong usage.
 @click.option("--at-offset", type=click.IntRange(0), required=True, help="The first physical offset to go.")
 @click.option("--root", metavar="DIR", help="The store (storePathRootDir), if STORE is a commitlog kept elsewhere.")
 @click.option("--yes", is_flag=True, help="Do it; without, only what would be lost is shown.")
-def cut(store: str, *, at_offset: int, root: str | None, yes: bool) -> None:
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def cut(store: str, *, at_offset: int, root: str | None, yes: bool, output: str) -> None:
     """Take away all messages of STORE at and behind an offset. They are lost, unless a copy has them.
 
     For a store that a broker refuses to start on, because a record is bad that was safe once (it names the offset).
     Copy the store first. If another broker holds the messages, name it in haPeers at the next start: then this one
     fetches them before it takes new ones.
     """
+    from rmqha.cli.output import echo_json  # noqa: PLC0415
     from rmqha.cli.store_place import commit_log_directory, member_directory  # noqa: PLC0415
     from rmqha.errors import StoreError  # noqa: PLC0415
     from rmqha.store.log_cut import cut_log, plan_cut  # noqa: PLC0415
@@ -58,6 +60,9 @@ def cut(store: str, *, at_offset: int, root: str | None, yes: bool) -> None:
             plan = cut_log(disk, root, directory, offset=at_offset)
     except StoreError as error:
         raise CliError(f"{store} cannot be cut at {at_offset}", why=str(error)) from None
+    if output == "json":
+        echo_json({"cut": yes, "atOffset": at_offset, "records": plan.records, "wholeFiles": plan.segments})
+        return
     verb = "gone" if yes else "would go"
     click.echo(f"{verb}: {plan.records:,} good records from offset {at_offset:,} on, {plan.segments:,} whole files")
     if not yes:

@@ -106,8 +106,9 @@ def send(
     if report.total:
         as_json = json.dumps(report.as_dict(elapsed_s=elapsed_s))
         click.echo(as_json if output == "json" else report.as_text(elapsed_s=elapsed_s))
-    for status, text in log.examples.items():
-        click.echo(f"{status}: {text}", err=True)
+    examples = [f"{status}: {text}" for status, text in log.examples.items()]
+    for line in filter(None, [report.advice(addresses), *examples]):
+        click.echo(line, err=True)
     incomplete = log.finish()
     if failure := failure or incomplete:
         raise failure

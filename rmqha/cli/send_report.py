@@ -2,9 +2,17 @@
 
 from array import array
 from collections import Counter
-from typing import Any
+from typing import Any, Final
+
+from rmqha.cli.pages import Page
 
 SEND_OK = "SEND_OK"
+_STORED: Final = {
+    "SLAVE_NOT_AVAILABLE": "too few slaves follow",
+    "FLUSH_SLAVE_TIMEOUT": "no slave acknowledged in time",
+    "FLUSH_DISK_TIMEOUT": "the disk did not confirm in time",
+}
+"""What else a broker answers of a message that its log holds, and why that is less than SEND_OK."""
 
 
 class SendReport:
@@ -32,6 +40,22 @@ class SendReport:
     def all_ok(self) -> bool:
         """Whether every message was answered SEND_OK."""
         return self.total == self.counts[SEND_OK]
+
+    def advice(self, addresses: tuple[str, ...]) -> str:
+        """What the answers mean that are neither SEND_OK nor a refusal, and what next; empty if there was none.
+
+        Args:
+            addresses: that the command was given.
+        """
+        less = [why for status, why in _STORED.items() if self.counts[status]]
+        if not less:
+            return ""
+        count = sum(self.counts[status] for status in _STORED)
+        asked = " ".join(f"-b {address}" for address in addresses)
+        return (
+            f"{count:,} are stored, and not as safe as SEND_OK promises: {', '.join(less)}. "
+            f"Next: 'rmqha status {asked}' says why; {Page.NOT_SEND_OK}"
+        )
 
     def as_dict(self, *, elapsed_s: float) -> dict[str, Any]:
         """Return the figures; times in milliseconds, None without messages."""

@@ -19,6 +19,9 @@ from rmqha.codec.java_json import loads
 from rmqha.logs import escaped
 
 _FAILED: Final = "failed"
+_DEGRADED: Final = "degraded"
+_REASON_SIZE_MAX: Final = 160
+"""Characters, of a reason that is one line among others; ``rmqha status`` tells all of it."""
 COLUMNS: Final = (
     "BROKER", "ROLE", "PUT/S", "GET/S", "BYTES/S", "P99 MS", "UNDER-REPL", "REPL LAG", "REPL BEHIND", "CONSUMER LAG",
 )  # fmt: skip
@@ -82,10 +85,19 @@ class Sample:
             at_s = self.answered_at_s
             return [self.trouble if at_s is None else f"{self.trouble}; last answer {span(self.at_s - at_s)} ago"]
         told = "slave {} is gone, last seen {} ago, {} behind"
-        failures = [f"{_FAILED}: {reason}" for reason in self.reasons] if self.verdict == _FAILED else []
-        return failures + [
+        return self._told_reasons() + [
             told.format(one.name, span(one.last_seen_s_ago), human_bytes(one.lag_bytes)) for one in self.gone
         ]
+
+    def _told_reasons(self) -> list[str]:
+        """All of a broker that failed; of a degraded one the first that is not told by a slave that is gone."""
+        if self.verdict == _FAILED:
+            return [f"{_FAILED}: {reason}" for reason in self.reasons]
+        if self.verdict != _DEGRADED:
+            return []
+        left = tuple(f"{one.name} left" for one in self.gone)
+        others = [reason for reason in self.reasons if not reason.startswith(left)]
+        return [_shortened(f"{_DEGRADED}: {reason}") for reason in others[:1]]
 
     def as_json(self) -> dict[str, Any]:
         """As an object of one line."""
@@ -224,6 +236,13 @@ def _share(in_sync: int, wanted: int) -> str:
 def _first(numbers: str | None) -> float | None:
     """Of ``12.3 4.5 6.7``, the rates of several spans, that of the shortest."""
     return float(numbers.split()[0]) if numbers and numbers.split() else None
+
+
+def _shortened(remark: str) -> str:
+    """With a page to read only where that has room: what is wrong comes first."""
+    if len(remark) > _REASON_SIZE_MAX:
+        remark = remark.partition("; see docs/")[0]
+    return remark if len(remark) <= _REASON_SIZE_MAX else f"{remark[: _REASON_SIZE_MAX - 3]}..."
 
 
 def _rate(rate: float | None) -> str:

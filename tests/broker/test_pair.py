@@ -239,12 +239,26 @@ async def test_a_slave_that_has_only_the_log_says_so(pair: Pair, autojump_clock:
         verdict = judge(await status(slave_client))
         assert (verdict.level, verdict.in_sync) == ("degraded", False), verdict
         assert [reason.partition(":")[0] for reason in verdict.reasons] == [
-            "topics, groups and consumers' offsets were not taken over",
+            "topics, groups and consumers' offsets are not up to date",
             "it should not be made master",
         ]
         pair.net.listeners["10.0.0.1", 10911] = listener
         await trio.sleep(20)
         assert judge(await status(slave_client)).level == "ok"
+
+
+async def test_a_slave_that_had_the_tables_says_that_they_are_not_the_newest(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    """It said that they were not taken over, a moment after its master had gone."""
+    async with pair.slave.broker(), pair.slave.client() as slave_client:
+        async with pair.master.broker():
+            await trio.sleep(20)
+            assert judge(await status(slave_client)).level == "ok"
+        await trio.sleep(20)
+        reasons = judge(await status(slave_client)).reasons
+    outdated = "topics, groups and consumers' offsets are not up to date:"
+    assert [reason.startswith(outdated) for reason in reasons] == [False, True]
 
 
 @pytest.mark.parametrize("master_address", ["10.0.0.1:10911", UNSET])

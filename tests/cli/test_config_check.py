@@ -1,5 +1,6 @@
 """`rmqha config check` looks at all that a start reads, the accounts too."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,14 @@ def test_the_credentials_of_the_broker_itself_are_read(tmp_path: Path, capsys: O
     tools = tmp_path / "tools.yml"
     assert run(["config", "check", conf(tmp_path, f"aclCredentialsPath={tools}\n")]) == 2
     assert f"{tools}: no credentials can be read here" in capsys.readouterr().err
+
+
+def test_each_file_is_an_object_for_a_script(tmp_path: Path, capsys: Output) -> None:
+    good, bad = tmp_path / "namesrv-1.conf", tmp_path / "namesrv-2.conf"
+    good.write_text("listenPort=9876\nuseEpollNativeSelector=false\n")
+    bad.write_text("listenPort=70000\n")
+    assert run(["config", "check", "--format", "json", str(good), str(bad)]) == 2
+    first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (first["file"], first["good"], first["what"]) == (str(good), True, "name server on port 9876")
+    assert (second["good"], second["what"], len(second["problems"])) == (False, None, 1)
+    assert first["notes"] != first["problems"] == []

@@ -1,5 +1,6 @@
 """`--context NAME`: brokers' addresses by name, and what counts before what."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def test_the_command_line_counts_before_the_environment(
         monkeypatch.setenv(name, value)
     assert run(["status", *arguments]) in (0, 1)
     assert [at for at, _, _ in fake_brokers.asked] == asked
+
+
+def test_names_for_a_script(contexts: Path, capsys: Output) -> None:
+    assert run(["config", "contexts", "--format", "json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"name": "prod", "brokers": ["10.0.0.1", B]},
+        {"name": "lab", "brokers": [C]},
+    ]
 
 
 def test_both_at_once_is_a_mistake(contexts: Path, capsys: Output) -> None:

@@ -78,6 +78,26 @@ def test_a_broker_that_refuses_sends_says_so_in_a_remark_and_in_json() -> None:
     assert (told["verdict"], told["reasons"]) == ("failed", [remark.removeprefix("failed: ")])
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (slave("waiting"), "degraded: waiting: not connected to its master yet; see docs/operations.md"),
+        (slave("transfer", not_learned=["topics were not taken over: x", "y"]), "degraded: topics were not taken over"),
+        (master(connection(), group_clashes=["two slaves have brokerId 1"]), "degraded: two slaves have brokerId 1"),
+        (
+            master(connection(), group_clashes=["clash " * 100]),
+            ("degraded: " + "clash " * 100)[:157] + "...",
+        ),
+    ],
+)
+def test_a_degraded_broker_says_its_first_reason_on_its_line(facts: dict[str, Any], said: str) -> None:
+    """`rmqha status` told it, and nothing here did."""
+    sample = read_sample(NamedBroker(A, "a"), {STATUS_KEY: json.dumps(facts)}, None, before=None, now_s=0)
+    (remark,) = sample.remarks
+    assert remark.startswith(said)
+    assert len(remark) <= 160
+
+
 def test_a_slave_that_is_gone_is_missed_with_when_it_was_seen() -> None:
     """Nothing was shown of it but a lag of nobody."""
     named = NamedBroker(A, "a")

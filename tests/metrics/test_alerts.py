@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.cli.pages import Page
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_dledger_broker import group_of
 from tests.sim.sim_net import SimNet
@@ -63,6 +64,16 @@ def series(before: Scrapes, after: Scrapes, *, flapping: Sequence[Sample] = ()) 
                 told_then = " ".join((turns * STEPS)[:STEPS])
             told.append({"series": f"{name}{{{text}}}", "values": f"{told_before} {told_then}"})
     return told
+
+
+@pytest.mark.parametrize(
+    "alert", ["BelowInSync", "UnsafeSends", "SlaveLag", "FollowerWithoutMaster", "NoLeader", "SlowSends"]
+)
+def test_who_is_woken_is_told_a_command_and_a_section(alert: str) -> None:
+    """These said what is wrong, and not what to do."""
+    (described,) = re.findall(rf'alert: Rmqha{alert}\n(?:.+\n)*? +description: "(.+)"', RULES.read_text())
+    assert "'rmqha status -b'" in described
+    assert described.removesuffix(".").endswith(tuple(Page))
 
 
 def fires(

@@ -1,5 +1,6 @@
 """cut_log: exactly what it said, for good, and a store that starts again."""
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,6 +46,14 @@ def test_what_is_before_stays_and_what_is_behind_is_gone(root: Path, number: int
     left = [message.physical_offset for message in LogReader(OsDisk(), str(root / "commitlog")).messages()]
     assert left == OFFSETS[:number]
     store.close()
+
+
+def test_a_script_is_told_what_would_go_and_what_is_gone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["log", "cut", str(root), "--at-offset", str(OFFSETS[100]), "--format", "json"]
+    for more, done in (([], False), (["--yes"], True)):
+        assert run([*command, *more]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["cut"], told["atOffset"], told["records"]) == (done, OFFSETS[100], 100)
 
 
 def test_a_record_is_not_halved(root: Path) -> None:

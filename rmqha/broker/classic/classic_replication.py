@@ -299,6 +299,10 @@ class ClassicReplication:
             return link.failure or (_DELIVERIES_AWAITED if awaited else "")
         return NOT_ASKED
 
+    def _not_learned(self) -> list[str]:
+        """As :func:`not_learned`, of what this slave has from its master."""
+        return not_learned(self._why_no_tables, self._followed_ends, had_tables=self.master_link.rounds > 0)
+
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
         if not self._store.role.is_master:
@@ -314,7 +318,7 @@ class ClassicReplication:
             "doubt": self.doubt() or None,
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
-            "not_learned": not_learned(self._why_no_tables, self._followed_ends) if self._config.is_slave else [],
+            "not_learned": self._not_learned() if self._config.is_slave else [],
             "topics_awaited": self._config.is_slave and self.master_link.has_news,
             "not_registered": self._names.not_registered(),
         }

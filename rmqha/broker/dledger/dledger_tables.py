@@ -298,4 +298,4 @@ class DLedgerTables:
 
     def not_learned(self) -> list[str]:
         """What a follower could not get from its leader's broker the last time it asked, a sentence each."""
-        return not_learned(self._link.failure, self._ends)
+        return not_learned(self._link.failure, self._ends, had_tables=self._link.rounds > 0)

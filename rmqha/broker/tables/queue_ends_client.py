@@ -36,6 +36,8 @@ _AGAIN_S: Final = 1.0
 """Until it knows the ends, this slave should not become master: it asks soon, and often."""
 _LOOKED_AT_ONCE: Final = 1000
 NOT_ASKED: Final = "its master has yet to be asked"
+_NOT_TAKEN: Final = "were not taken over"
+_OUTDATED: Final = "are not up to date"
 _PAGE_SIZE_MAX: Final = 256 * 1024
 """Bytes: 500 queues with the longest names have 75 KB."""
 
@@ -152,10 +154,16 @@ def _queue_nums(value: dict[str, Any]) -> dict[str, int]:
     return queue_nums
 
 
-def not_learned(why_no_tables: str, ends: QueueEndsClient | None) -> list[str]:
-    """What a slave should have from its master beside the log, and has not, or could not get the last time it asked."""
+def not_learned(why_no_tables: str, ends: QueueEndsClient | None, *, had_tables: bool) -> list[str]:
+    """What a slave should have from its master beside the log, and has not, or could not get the last time it asked.
+
+    Args:
+        why_no_tables: why it lacks some; empty: it has all.
+        ends: who asks where queues end, if somebody does.
+        had_tables: it took all of them over before, and they are only not the newest.
+    """
     asked = (
-        ("topics, groups and consumers' offsets were not taken over", why_no_tables),
+        (f"topics, groups and consumers' offsets {_OUTDATED if had_tables else _NOT_TAKEN}", why_no_tables),
         ("it should not be made master: where queues end is unknown", ends.why_unknown if ends else ""),
     )
     return [f"{what}: {why}" for what, why in asked if why]

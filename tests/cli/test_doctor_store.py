@@ -1,0 +1,134 @@
+"""`rmqha doctor` of a broker that does not run: the end of its log, and what other replicas hold."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from rmqha.cli import doctor_peers
+from rmqha.cli.doctor_store import check_log
+from rmqha.cli.finding import Finding
+from rmqha.cli.main import run
+from rmqha.cli.pages import Page
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.config import BrokerConfig, load_config
+from tests.cli.fake_brokers import FakeBrokers, answer, runtime
+from tests.cli.test_doctor import listening
+from tests.stores import expected_log, expected_messages, unpack
+
+Output = pytest.CaptureFixture[str]
+PEER = "10.0.0.2:10911"
+STATUS, VIEW = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.VIEW_MESSAGE_BY_ID
+
+
+def config(store: Path, **settings: str) -> BrokerConfig:
+    given = {"brokerName": "a", "storePathRootDir": str(store), "haPeers": "10.0.0.2:10912"}
+    return load_config(None, given | settings)
+
+
+def bad(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
+    return [(finding.level, finding.what, finding.next) for finding in findings if finding.level != "ok"]
+
+
+@pytest.mark.parametrize("name", ["basic", "rolled", "trimmed", "endblank", "bench"])
+def test_a_good_log_has_its_end(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path)
+    log, (finding,) = check_log(config(store))
+    assert log is not None
+    assert (log.end_offset, log.min_offset) == (expected_log(name)["maxOffset"], expected_log(name)["minOffset"])
+    assert (finding.level, f"'rmqha log verify {store}'" in finding.what) == ("ok", True)
+
+
+def test_damage_before_good_records_fails_and_behind_them_is_a_warning(tmp_path: Path) -> None:
+    """Doctor found nothing, and the start ended with 'corrupt log'."""
+    store = unpack("basic", tmp_path)
+    last = max((store / "commitlog").iterdir())
+    for number, level in [(-1, "warn"), (-3, "fail")]:
+        at = expected_messages("basic")[number]["physicalOffset"]
+        with last.open("r+b") as file:
+            file.seek(at - int(last.name) + 90)
+            file.write(b"\xff\xff\xff\xff")
+        _, findings = check_log(config(store))
+        ((found, what, told),) = bad(findings)
+        assert (found, f"physical offset {at}" in what) == (level, True)
+        assert f"rmqha log verify {store}" in told
+
+
+def test_no_log_is_not_looked_at(tmp_path: Path) -> None:
+    assert check_log(config(tmp_path / "none")) == (None, [])
+
+
+def compared(
+    store: Path, brokers: FakeBrokers, end_offset: int, viewed: RemotingCommand, **settings: str
+) -> list[tuple[str, str, str]]:
+    status = runtime(broker_id=1, role="SLAVE", max_offset=end_offset, broker_name="a")
+    if settings:
+        status = runtime(max_offset=end_offset, broker_name="a")
+    brokers.answers = {PEER: {STATUS: status, VIEW: viewed}}
+    its = config(store, **settings)
+    log, _ = check_log(its)
+    return bad(doctor_peers.check_peers(its, log, is_empty=False, timeout_s=1))
+
+
+def record(store: Path, message: dict[str, int]) -> bytes:
+    last = max((store / "commitlog").iterdir())
+    data, at = last.read_bytes(), message["physicalOffset"] - int(last.name)
+    return data[at : at + int.from_bytes(data[at : at + 4], "big")]
+
+
+def test_a_peer_is_compared_at_the_last_place_that_both_have(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    store = unpack("basic", tmp_path)
+    end, last = expected_log("basic")["maxOffset"], expected_messages("basic")[-1]
+    own = record(store, last)
+    assert compared(store, fake_brokers, end, answer(body=own)) == []
+    assert fake_brokers.asked[-1][2]["offset"] == str(last["physicalOffset"])
+
+    ((level, what, told),) = compared(store, fake_brokers, end + 100, answer(body=own))
+    assert (level, "holds 100 bytes more than the log here" in what) == ("warn", True)
+    assert "haCatchUpAtStart=try" in told
+    assert Page.DIVERGED not in told
+
+    missing = answer(code=ResponseCode.SYSTEM_ERROR, remark="can not find message by offset 7")
+    for other in (answer(body=own[:-1] + b"x"), missing):
+        ((level, what, told),) = compared(store, fake_brokers, end, other)
+        assert (level, "holds other bytes" in what, Page.DIVERGED in told) == ("fail", True, True)
+
+    shorter = expected_messages("basic")[-1]["physicalOffset"]
+    before = record(store, expected_messages("basic")[-2])
+    assert compared(store, fake_brokers, shorter, answer(body=before)) == []
+    ((level, what, told),) = compared(store, fake_brokers, shorter - 1, answer(body=before))
+    assert (level, Page.DIVERGED in told) == ("fail", True)
+
+
+def test_a_peer_that_may_not_be_asked_may_differ(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    store, end = unpack("basic", tmp_path), expected_log("basic")["maxOffset"]
+    refusal = answer(code=ResponseCode.NO_PERMISSION, remark="not you")
+    (_, unknown, _), (_, longer, told) = compared(store, fake_brokers, end + 9, refusal)
+    assert ("is unknown" in unknown, "9 bytes more" in longer, Page.DIVERGED in told) == (True, True, True)
+
+
+def test_a_slave_beyond_its_master_is_warned_of(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    store = unpack("basic", tmp_path)
+    slave = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.2:10912"}
+    last, before = expected_messages("basic")[-1], expected_messages("basic")[-2]
+    found = compared(store, fake_brokers, last["physicalOffset"], answer(body=record(store, before)), **slave)
+    assert ("warn", True) in [(level, Page.AHEAD in told and "goes on for" in what) for level, what, told in found]
+
+
+def test_a_broker_that_runs_and_does_not_answer_fails() -> None:
+    """Its process was stopped by a signal, and doctor had a warning, and exit code 0."""
+    with listening() as port:
+        hung = load_config(None, {"listenPort": str(port)})
+        ((level, what, told),) = bad(doctor_peers.check_own(hung, timeout_s=0.05))
+    assert (level, "does not answer" in what, "is its process stopped" in told) == ("fail", True, True)
+
+
+def test_the_command_says_it(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("basic", tmp_path)
+    path = tmp_path / "broker.conf"
+    path.write_text(f"storePathRootDir={store}\nlistenPort=0\nhaListenPort=0\n")
+    run(["doctor", "-c", str(path), "--format", "json"])
+    areas = [json.loads(line)["area"] for line in capsys.readouterr().out.splitlines()]
+    assert "log" in areas
