@@ -12,17 +12,19 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.dledger_wire import DLedgerRequestCode, LeadershipTransferRequest
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
 from rmqha.dledger.member_state import Role
 from rmqha.dledger.peer_connection import RPC_TIMEOUT_S, PeerConnection
+from rmqha.dledger.push_service import PushService
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_file import TermFile
 from rmqha.transport import Stream
-from tests.dledger.defaults import default
+from tests.dledger.defaults import default, pusher_options
 from tests.dledger.members import LEADER, follower, lead, leader, opened, put
 from tests.fakes import MemoryNetwork, MemoryStream
 from tests.sim.sim_disk import SimDisk
@@ -143,6 +145,19 @@ async def test_who_was_connected_for_long_is_tried_again_at_once(
     stream.close()
     with trio.fail_after(0.1):
         await listener.accept()
+
+
+async def test_what_was_under_way_to_who_is_gone_is_asked_again_at_once(autojump_clock: MockClock) -> None:
+    """A follower that is back after a moment waits for no answer that is lost."""
+    store = leader(SimDisk(latency_s=(0, 0)).mount())
+    put(store, b"one")
+    pusher = DLedgerEntryPusher[Any](store, PEERS, options=pusher_options(acks_flushed=False))
+    assert pusher.begin_leading()
+    rpc: Any = SimpleNamespace(connected=frozenset())
+    dispatcher, now = pusher.dispatchers["n1"], trio.current_time()
+    assert [len(dispatcher.poll(now=now)) for _ in range(2)] == [1, 0]
+    PushService(pusher, rpc, []).on_change("n1")
+    assert len(dispatcher.poll(now=now)) == 1
 
 
 async def test_who_asks_by_no_connection_is_told_that_there_is_no_answer(autojump_clock: MockClock) -> None:
