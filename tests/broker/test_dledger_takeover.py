@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.dledger.dledger_replication import DLedgerReplication
@@ -221,6 +222,27 @@ async def test_who_leads_before_it_has_its_leader_s_tables_has_them_from_it_firs
         await hand_over(leader, late)
         await group.wait(lambda: late.is_master, limit_s=1)
         assert queues_of(late, "made") == 7
+
+
+async def names_no_broker(_tables: DLedgerTables, _member_id: str) -> str:
+    return ""
+
+
+async def test_who_could_have_nobody_s_tables_says_so_when_it_leads(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It found a leader, and never where its broker is: all others will have its tables, however old."""
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await group.send(b"0")
+        await late.stop()
+        monkeypatch.setattr(DLedgerTables, "_ask", names_no_broker)
+        await late.start()
+        await group.wait(lambda: ledger_of(late).member_state.leader_id == leader.name)
+        with capture_logs() as logs:
+            await hand_over(leader, late)
+            await group.wait(lambda: late.is_master)
+    assert [log["leader"] for log in logs if log["event"] == "dledger_tables.not_taken_over"] == [leader.name]
 
 
 async def test_nobody_has_tables_of_a_leader_that_is_not_yet_master(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
 from rmqha.dledger.push_wire import decode_push, encode_push
 from rmqha.errors import RemoteProtocolError
@@ -28,6 +29,22 @@ def test_a_leader_waits_since_anything_was_committed_last() -> None:
     pusher.checker.update_peer_water_mark("n1", 0)
     assert pusher.advance(now=5)
     assert (store.committed_index, pusher.waits_since) == (0, 5)
+
+
+def test_what_is_committed_by_the_time_that_its_waiting_ends_has_succeeded() -> None:
+    """A client that is told of a timeout may append it once more."""
+    store = leader(SimDisk(latency_s=(0, 0)).mount())
+    pusher = DLedgerEntryPusher[int](
+        store, frozenset({"n0", "n1", "n2"}), options=pusher_options(acks_flushed=False, max_wait_ack_time_s=2.0)
+    )
+    assert pusher.begin_leading()
+    assert pusher.checker is not None
+    told: list[DLedgerResponseCode] = []
+    for body in (b"one", b"two"):
+        pusher.append(body, lambda _entry, code: told.append(code), now=0)
+    pusher.checker.update_peer_water_mark("n1", 0)
+    pusher.advance(now=2)
+    assert told == [DLedgerResponseCode.SUCCESS, DLedgerResponseCode.WAIT_QUORUM_ACK_TIMEOUT]
 
 
 @pytest.mark.parametrize(("count", "is_taken"), [(1 << 15, True), ((1 << 15) + 1, False)])

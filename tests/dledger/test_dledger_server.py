@@ -61,6 +61,15 @@ async def test_a_group_takes_entries_and_gives_them_back(group: ServerGroup, aut
     assert [(await group.client.get(index)).code for index in (100, -1)] == [Code.INDEX_OUT_OF_RANGE] * 2
 
 
+async def test_reads_wait_for_no_heartbeat_that_is_due_anyway(group: ServerGroup, autojump_clock: MockClock) -> None:
+    """Each has one sent for it; the next regular one comes after up to two seconds."""
+    await group.append(b"one")
+    begun_at = trio.current_time()
+    for _ in range(10):
+        assert (await group.client.get(0)).code == Code.SUCCESS
+    assert trio.current_time() - begun_at < 1
+
+
 @pytest.mark.parametrize("size", [1, 2, 5])
 async def test_groups_of_other_sizes(nursery: trio.Nursery, autojump_clock: MockClock, size: int) -> None:
     """Seed checklist: single node answer (spec: dledger §2.6)."""

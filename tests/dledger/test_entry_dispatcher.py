@@ -347,6 +347,20 @@ def test_an_answer_counts_for_no_more_than_was_pushed() -> None:
     assert follower.checker.water_mark("n1") == 1
 
 
+def test_an_answer_without_a_count_is_one_to_the_entry_that_it_names() -> None:
+    """Of DLedger 0.2.2, in RocketMQ 4.9.0 to 4.9.2 (spec: dledger §7.3 row 7)."""
+    store = leader(SimDisk().mount())
+    put(store, b"one")
+    follower = Follower(store, default(PushOptions, is_enable_batch_push=False))
+    follower.converge()
+    put(store, b"two")
+    [request] = follower.poll()
+    follower.dispatcher.on_answer(request, PushEntryResponse(Code.SUCCESS, 1, 1, 0, 0, 1), now=0)
+    assert follower.checker.water_mark("n1") == 1
+    follower.now = default(PushOptions).max_push_time_out_s
+    assert kinds(follower.poll()) == [PushType.COMMIT], "nothing is under way"
+
+
 def test_what_was_under_way_on_connections_that_ended_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_dispatcher, "_PENDING_BYTES_MAX", 1000)
     store = leader(SimDisk().mount())

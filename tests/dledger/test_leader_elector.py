@@ -217,6 +217,17 @@ class TestHeartBeat:
         member.on_vote_answer("n1", question.number, refusal, now=leaked)
         assert member.due_at >= leaked + OPTIONS.leak_s
 
+    def test_who_found_a_leader_asks_in_its_term_before_it_raises_it(self) -> None:
+        """It had been about to raise it. Else a follower that was cut off for a moment unseats who leads the others."""
+        member = elector(state_of())
+        (question, _other) = member.tick(now=0)
+        for peer in ("n1", "n2"):
+            member.on_vote_answer(peer, question.number, VoteResponse(VoteResult.REJECT_ALREADY_VOTED, 5), now=0)
+        member.handle_heart_beat(HeartBeatRequest("n1", 5), now=0.1)
+        leaked = 0.1 + OPTIONS.leak_s
+        member.tick(now=leaked)
+        assert {outgoing.request.term for outgoing in member.tick(now=leaked)} == {5}
+
     def test_who_hands_over_lets_the_other_ask_for_votes_first(self) -> None:
         """It heard of the term in which that asks: it has as good a log, and would win as often."""
         state = state_of()

@@ -12,16 +12,19 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.codec.dledger_wire import DLedgerRequestCode, LeadershipTransferRequest
+from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
+from rmqha.dledger.member_state import Role
 from rmqha.dledger.peer_connection import RPC_TIMEOUT_S, PeerConnection
+from rmqha.dledger.push_service import PushService
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_file import TermFile
 from rmqha.transport import Stream
-from tests.dledger.defaults import default
+from tests.dledger.defaults import default, pusher_options
 from tests.dledger.members import LEADER, follower, lead, leader, opened, put
 from tests.fakes import MemoryNetwork, MemoryStream
 from tests.sim.sim_disk import SimDisk
@@ -47,6 +50,28 @@ async def test_what_comes_while_a_term_is_saved_is_taken_up_then(
     assert done == [], "its vote for itself is being saved"
     await trio.sleep(0.1)
     assert len(done) == 1
+
+
+async def test_who_cannot_save_the_term_in_which_it_was_elected_does_not_say_that_it_leads(
+    autojump_clock: MockClock,
+) -> None:
+    """Alone in its group it is elected at once, before its term is saved; and it decides nothing any more."""
+    sim = SimDisk()
+    store = opened(sim.mount())
+    elector = DLedgerLeaderElector(
+        store.member_state,
+        frozenset({"n0"}),
+        options=default(ElectorOptions),
+        random=lambda: 0.5,
+        now=0.0,
+        may_lead=lambda: store.write_error is None,
+    )
+    observer: Any = SimpleNamespace(on_role=lambda *, is_durable: None, send=lambda _outgoing: None)
+    maintainer = StateMaintainer(elector, TermFile(sim.mount(), "/store/dledger-n0"), store, observer)
+    sim.faults.read_only = True
+    await maintainer.run()
+    assert store.write_error is not None
+    assert (store.member_state.role, store.member_state.leader_id) == (Role.CANDIDATE, None)
 
 
 async def test_a_connection_on_which_nothing_comes_back_is_replaced(
@@ -102,6 +127,37 @@ async def test_only_who_refuses_connections_has_gone(
     stream.close()
     await trio.sleep(10)
     assert (connection.is_connected, told) == (False, gone)
+
+
+async def test_who_was_connected_for_long_is_tried_again_at_once(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """However long nobody listened there before: a leader that is killed is to be found dead by its port."""
+    network = MemoryNetwork()
+    connection = PeerConnection(
+        network, "n1", "10.0.0.1:20911", on_change=lambda _peer: None, on_gone=lambda _peer: None
+    )
+    nursery.start_soon(connection.run)
+    await trio.sleep(10)
+    listener = await network.listen("10.0.0.1", 20911)
+    stream = await listener.accept()
+    await trio.sleep(10)
+    stream.close()
+    with trio.fail_after(0.1):
+        await listener.accept()
+
+
+async def test_what_was_under_way_to_who_is_gone_is_asked_again_at_once(autojump_clock: MockClock) -> None:
+    """A follower that is back after a moment waits for no answer that is lost."""
+    store = leader(SimDisk(latency_s=(0, 0)).mount())
+    put(store, b"one")
+    pusher = DLedgerEntryPusher[Any](store, PEERS, options=pusher_options(acks_flushed=False))
+    assert pusher.begin_leading()
+    rpc: Any = SimpleNamespace(connected=frozenset())
+    dispatcher, now = pusher.dispatchers["n1"], trio.current_time()
+    assert [len(dispatcher.poll(now=now)) for _ in range(2)] == [1, 0]
+    PushService(pusher, rpc, []).on_change("n1")
+    assert len(dispatcher.poll(now=now)) == 1
 
 
 async def test_who_asks_by_no_connection_is_told_that_there_is_no_answer(autojump_clock: MockClock) -> None:

@@ -333,6 +333,22 @@ async def test_the_same_end_is_not_the_same_log(autojump_clock: MockClock) -> No
         assert follower.log.ledger.ledger_end_index == -1
 
 
+async def test_nor_is_it_after_a_restart_with_an_entry_that_is_not_committed(autojump_clock: MockClock) -> None:
+    """The leader's takes its place."""
+    one, other = SimDisk(), SimDisk()
+    await old_store(one)
+    await old_store(other, *OLD[:-1])
+    async with living(other) as former:
+        former.begin()
+        assert await former.log.ledger.flush_in_thread()
+    async with living(one) as leader, living(other) as follower:
+        assert (follower.log.ledger.committed_index, follower.log.ledger.ledger_end_index) == (-1, 0)
+        first = leader.begin()
+        follower.log.follow(2)
+        with pytest.raises(DivergedLogError, match="has SHA-256"):
+            follower.log.ledger.truncate(replace(first, term=2), 2, "n9")
+
+
 async def test_far_behind_it_begins_anew_without_the_old_log(autojump_clock: MockClock) -> None:
     """The leader has deleted its own, and entries too; but only for a member that had entries of the group."""
     device, other = SimDisk(), SimDisk()

@@ -74,3 +74,12 @@ def test_many_small_entries_are_told_of_in_turns() -> None:
     for _ in range(2):
         reads.step(now=0.0)
     assert (told[1000:], reads.due_at) == ([DLedgerResponseCode.NOT_LEADER] * 1500, inf)
+
+
+def test_so_many_wait_at_most() -> None:
+    """Each costs memory until a heartbeat is answered; who comes then is to come again."""
+    reads = proven_reads(leading())
+    told = list[DLedgerResponseCode]()
+    for _ in range(10_001):
+        reads.ask(0, lambda code, _entry: told.append(code), now=0.0)
+    assert told == [DLedgerResponseCode.NOT_LEADER]
