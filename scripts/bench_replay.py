@@ -36,7 +36,6 @@ from rmqha.spark.schema import COLUMNS
 MIB = 1 << 20
 FILE_BYTES = 256 * MIB
 BLOCK_BYTES = 8 * MIB
-TOPICS = 20
 HEADER = ">IIIiiqqiq8sq8siqi"
 HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
 BATCH_ROWS = 10_000
@@ -46,12 +45,12 @@ STRUCT_NAMES += ["preparedTransactionOffset", "bodyCrc", "storeSize"]
 WITHOUT_PROPERTIES = tuple(name for name in COLUMNS.names if name not in {"properties", "keys", "tags"})
 
 
-def write_log(root: Path, total: int, *, body_size: int) -> int:
+def write_log(root: Path, total: int, *, body_size: int, topics_count: int) -> int:
     """A log of messages around ``body_size`` bytes, with keys and tags; returns their number."""
     directory = root / "commitlog"
     directory.mkdir(parents=True)
     text = random.Random(7).randbytes(MIB).hex().encode()
-    topics = [b"topic-%02d" % number for number in range(TOPICS)]
+    topics = [b"topic-%02d" % number for number in range(topics_count)]
     position = count = base = 0
     pack = struct.Struct(HEADER).pack
     file = (directory / f"{0:020d}").open("wb")
@@ -59,7 +58,7 @@ def write_log(root: Path, total: int, *, body_size: int) -> int:
     while position < total:
         at = count * 37 % (len(text) - 2 * body_size)
         body = text[at : at + body_size * 15 // 16 + count * 7 % (body_size // 8)]
-        topic = topics[count * count % TOPICS]
+        topic = topics[count * 7919 % topics_count]
         properties = b"KEYS\x01order-%08d\x02UNIQ_KEY\x017F000001527A4E0E2F2A%012X\x02" % (count, count)
         properties += b"CLUSTER\x01DefaultCluster\x02TAGS\x01Tag%d" % (count % 5)
         size = 91 + len(body) + len(topic) + len(properties)
@@ -278,6 +277,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=2048, help="MiB of log (default 2048)")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body, about (default 1024)")
+    parser.add_argument("--topics", type=int, default=20, help="of the log (default 20)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["decode", "replay"])
     parser.add_argument("--ways", default="plain,replay,rdd", help="commands to compare")
@@ -290,7 +290,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as directory:
         work = Path(directory)
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; writing {arguments.size} MiB of log ...")
-        count = write_log(work / "store", arguments.size * MIB, body_size=arguments.body)
+        count = write_log(work / "store", arguments.size * MIB, body_size=arguments.body, topics_count=arguments.topics)
         if arguments.only != "replay":
             bench_decode(work / "store", count, arguments.rounds)
         if arguments.only != "decode":

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,7 @@ from rmqha.errors import StoreError
 from rmqha.spark import gather
 from rmqha.spark.partitions import LogTask, read_task
 from rmqha.spark.replay.formats import EXTENSIONS, MessageFile, open_file
+from rmqha.spark.replay.kept_rows import KeptRows
 from rmqha.spark.replay.options import OutputFormat
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile, TopicTotals
@@ -22,8 +24,12 @@ from rmqha.spark.replay.sink import ChecksumSink
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
 
-_BUFFERED_BYTES: Final = 96 << 20
+_BUFFERED_BYTES: Final = 64 << 20
+_GROUP_BYTES: Final = 1 << 20
+"""Of bodies: with less in a row group, its columns' heads and the calls that make them cost as much as its rows."""
 _OPEN_FILES_MAX: Final = 200
+_LOW_BITS: Final = 32
+_LOW: Final = (1 << _LOW_BITS) - 1
 ALWAYS_READ: Final = ("topic", "physicalOffset", "bodyCrc", "body")
 """Columns that the totals need, whether they are written or not."""
 
@@ -73,7 +79,7 @@ def run_task(task: ReplayTask) -> TaskResult:
     try:
         for batch in read_task(task.log, result.read):
             writer.add(batch)
-        writer.flush()
+        writer.finish()
     finally:
         writer.close()
     return result
@@ -87,8 +93,20 @@ class _OpenFile:
     messages: int = 0
 
 
+@dataclass
+class _Waiting:
+    """Rows of a topic that are not in its file yet, in log order."""
+
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    bytes: int = 0
+
+
 class _TopicWriter:
-    """Spreads batches over one file a topic, keeping rows in log order. Memory is bounded by ``_BUFFERED_BYTES``."""
+    """Spreads batches over one file a topic, keeping rows in log order. Memory is bounded by ``_BUFFERED_BYTES``.
+
+    A topic gets a row group when there is enough for one. In a log of a thousand topics it would be one of a few
+    messages each, or a file each: until then rows are kept on a local disk.
+    """
 
     def __init__(self, task: ReplayTask, result: TaskResult) -> None:
         self._task = task
@@ -97,34 +115,72 @@ class _TopicWriter:
         self._root = f"{staging}/{uuid4().hex}"
         self._staged = "/".join(self._root.split("/")[-2:])
         self._make_directory(self._root)
-        self._buffered: dict[str, list[pa.RecordBatch]] = {}
+        self._buffered: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
+        self._kept = KeptRows()
+        self._waiting: dict[str, _Waiting] = {}
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._opened: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch of several topics."""
-        for topic, rows in _by_topic(batch):
-            self._result.topics.setdefault(topic, TopicTotals()).add(_totals(rows))
-            self._buffered.setdefault(topic, []).append(rows.select(self._task.columns))
+        if self._buffered and self._buffered_bytes + batch.nbytes > _BUFFERED_BYTES:
+            self._sort_out(is_last=False)
+        self._buffered.append(batch)
         self._buffered_bytes += batch.nbytes
-        if self._buffered_bytes >= _BUFFERED_BYTES:
-            self.flush()
 
-    def flush(self) -> None:
-        """Write what is buffered, one run of rows a topic."""
-        for topic, batches in self._buffered.items():
-            table = pa.Table.from_batches(batches)
-            file = self._file_of(topic, table.schema)
-            file.file.write(table)
-            file.messages += len(table)
+    def finish(self) -> None:
+        """Write all that is left, one run of rows a topic."""
+        if self._buffered:
+            self._sort_out(is_last=True)
+        while self._waiting:
+            self._write(next(iter(self._waiting)))
+
+    def _sort_out(self, *, is_last: bool) -> None:
+        """Part what is buffered by topic, and write the topics that have enough for a row group now."""
+        batch = pa.concat_batches(self._buffered)
         self._buffered.clear()
         self._buffered_bytes = 0
+        topics, codes = self._topics_of(batch)
+        batch = batch.take(gather.numbers(np.argsort(codes, kind="stable")))
+        ends = np.cumsum(np.bincount(codes))
+        begins = np.concatenate([ends[:1] * 0, ends[:-1]])
+        for (topic, _), totals in zip(topics, _totals(batch, begins, ends), strict=True):
+            self._result.topics.setdefault(topic, TopicTotals()).add(totals)
+            self._waiting.setdefault(topic, _Waiting()).bytes += totals.body_bytes
+        rows = batch.select(self._task.columns)
+        few = sum(not has_enough for _, has_enough in topics)
+        kept = self._kept.keep(rows.slice(0, ends[few - 1])) if few and not is_last else rows
+        for (topic, has_enough), begin, end in zip(topics, begins.tolist(), ends.tolist(), strict=True):
+            self._waiting[topic].rows.append((rows if has_enough else kept).slice(begin, end - begin))
+            if has_enough:
+                self._write(topic)
+
+    def _topics_of(self, batch: pa.RecordBatch) -> tuple[list[tuple[str, bool]], npt.NDArray[np.intp]]:
+        """The topics, and whether each has enough for a row group now, those last that have; and of each row which."""
+        coded = batch.column("topic").dictionary_encode()
+        names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+        sizes = np.bincount(codes, weights=pc.binary_length(batch.column("body")).to_numpy())
+        waiting = [self._waiting[name].bytes if name in self._waiting else 0 for name in names]
+        has_enough = sizes + waiting >= _GROUP_BYTES
+        order = np.argsort(has_enough, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        return [(names[code], bool(has_enough[code])) for code in order.tolist()], rank[codes]
+
+    def _write(self, topic: str) -> None:
+        """All that waits of a topic, as one run of rows."""
+        table = pa.Table.from_batches(self._waiting.pop(topic).rows)
+        file = self._file_of(topic, table.schema)
+        file.file.write(table)
+        file.messages += len(table)
 
     def close(self) -> None:
         """Finish all files."""
         while self._open:
             self._close(next(iter(self._open)))
+        self._waiting.clear()
+        self._kept.close()
 
     def _file_of(self, topic: str, schema: pa.Schema) -> _OpenFile:
         if topic in self._open:
@@ -159,28 +215,25 @@ class _TopicWriter:
         self._result.files.append(OutputFile(done.path, topic, done.messages, sink.size, sink.crc32, self._staged))
 
 
-def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The batch's rows by topic, still in log order: one gather, then slices of it."""
-    coded = batch.column("topic").dictionary_encode()
-    topics = coded.dictionary.to_pylist()
-    if len(topics) == 1:
-        yield topics[0], batch
-        return
-    codes = coded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ordered = batch.take(gather.numbers(order))
-    ends = np.cumsum(np.bincount(codes, minlength=len(topics)))
-    for topic, begin, end in zip(topics, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        yield topic, ordered.slice(begin, end - begin)
-
-
-def _totals(rows: pa.RecordBatch) -> TopicTotals:
+def _totals(rows: pa.RecordBatch, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Iterator[TopicTotals]:
+    """Of each ``[begin, end)`` of the rows; together these are all of them."""
     offsets = rows.column("physicalOffset").to_numpy()
-    return TopicTotals(
-        messages=rows.num_rows,
-        body_bytes=pc.sum(pc.binary_length(rows.column("body"))).as_py(),
-        body_crc_sum=int(rows.column("bodyCrc").to_numpy().sum(dtype=np.int64)),
-        physical_offset_sum=sum(offsets.tolist()),
-        first_offset=int(offsets[0]),
-        last_offset=int(offsets[-1]),
-    )
+    lengths = pc.binary_length(rows.column("body")).to_numpy().astype(np.int64)
+    sums = [
+        np.add.reduceat(values, begins).tolist()
+        for values in (
+            lengths,
+            rows.column("bodyCrc").to_numpy().astype(np.int64),
+            offsets & _LOW,
+            offsets >> _LOW_BITS,
+        )
+    ]
+    for begin, end, body_bytes, crc_sum, low, high in zip(begins.tolist(), ends.tolist(), *sums, strict=True):
+        yield TopicTotals(
+            messages=end - begin,
+            body_bytes=body_bytes,
+            body_crc_sum=crc_sum,
+            physical_offset_sum=(high << _LOW_BITS) + low,  # which may be larger than 64 bits
+            first_offset=int(offsets[begin]),
+            last_offset=int(offsets[end - 1]),
+        )
