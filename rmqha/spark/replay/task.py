@@ -27,6 +27,7 @@ from rmqha.spark.segments import open_filesystem
 _BUFFERED_BYTES: Final = 64 << 20
 _GROUP_BYTES: Final = 1 << 20
 """Of bodies: with less in a row group, its columns' heads and the calls that make them cost as much as its rows."""
+_ROWS_OF_A_PIECE: Final = 64
 _OPEN_FILES_MAX: Final = 200
 _LOW_BITS: Final = 32
 _LOW: Final = (1 << _LOW_BITS) - 1
@@ -95,9 +96,10 @@ class _OpenFile:
 
 @dataclass
 class _Waiting:
-    """Rows of a topic that are not in its file yet, in log order."""
+    """Rows of a topic that are not in its file yet, in log order; the first ``kept`` pieces are those in KeptRows."""
 
     rows: list[pa.RecordBatch] = field(default_factory=list)
+    kept: int = 0
     bytes: int = 0
 
 
@@ -137,36 +139,43 @@ class _TopicWriter:
             self._write(next(iter(self._waiting)))
 
     def _sort_out(self, *, is_last: bool) -> None:
-        """Part what is buffered by topic, and write the topics that have enough for a row group now."""
-        batch = pa.concat_batches(self._buffered)
-        self._buffered.clear()
-        self._buffered_bytes = 0
-        topics, codes = self._topics_of(batch)
+        """Part what is buffered by topic, write the topics that have enough for a row group, and keep the others."""
+        batches, self._buffered, self._buffered_bytes = self._buffered, [], 0
+        topics = len(batches[0].column("topic").unique())
+        if topics * _ROWS_OF_A_PIECE > len(batches[0]):  # parted one by one, they would be in too many pieces
+            batches = [pa.concat_batches(batches)]
+        for batch in batches:
+            self._part(batch)
+        for topic in [topic for topic, waiting in self._waiting.items() if waiting.bytes >= _GROUP_BYTES]:
+            self._write(topic)
+        if not is_last:
+            self._keep()
+
+    def _part(self, batch: pa.RecordBatch) -> None:
+        """The batch's rows by topic, still in log order: one gather, then slices of it."""
+        coded = batch.column("topic").dictionary_encode()
+        codes = coded.indices.to_numpy()
         batch = batch.take(gather.numbers(np.argsort(codes, kind="stable")))
         ends = np.cumsum(np.bincount(codes))
         begins = np.concatenate([ends[:1] * 0, ends[:-1]])
-        for (topic, _), totals in zip(topics, _totals(batch, begins, ends), strict=True):
+        rows, topics = batch.select(self._task.columns), coded.dictionary.to_pylist()
+        for topic, begin, totals in zip(topics, begins.tolist(), _totals(batch, begins, ends), strict=True):
             self._result.topics.setdefault(topic, TopicTotals()).add(totals)
-            self._waiting.setdefault(topic, _Waiting()).bytes += totals.body_bytes
-        rows = batch.select(self._task.columns)
-        few = sum(not has_enough for _, has_enough in topics)
-        kept = self._kept.keep(rows.slice(0, ends[few - 1])) if few and not is_last else rows
-        for (topic, has_enough), begin, end in zip(topics, begins.tolist(), ends.tolist(), strict=True):
-            self._waiting[topic].rows.append((rows if has_enough else kept).slice(begin, end - begin))
-            if has_enough:
-                self._write(topic)
+            waiting = self._waiting.setdefault(topic, _Waiting())
+            waiting.rows.append(rows.slice(begin, totals.messages))
+            waiting.bytes += totals.body_bytes
 
-    def _topics_of(self, batch: pa.RecordBatch) -> tuple[list[tuple[str, bool]], npt.NDArray[np.intp]]:
-        """The topics, and whether each has enough for a row group now, those last that have; and of each row which."""
-        coded = batch.column("topic").dictionary_encode()
-        names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
-        sizes = np.bincount(codes, weights=pc.binary_length(batch.column("body")).to_numpy())
-        waiting = [self._waiting[name].bytes if name in self._waiting else 0 for name in names]
-        has_enough = sizes + waiting >= _GROUP_BYTES
-        order = np.argsort(has_enough, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        return [(names[code], bool(has_enough[code])) for code in order.tolist()], rank[codes]
+    def _keep(self) -> None:
+        """In the file, all that waits and is not there yet."""
+        new = [(waiting, pieces) for waiting in self._waiting.values() if (pieces := waiting.rows[waiting.kept :])]
+        if not new:
+            return
+        kept, begin = self._kept.keep(pa.concat_batches([rows for _, pieces in new for rows in pieces])), 0
+        for waiting, pieces in new:
+            count = sum(map(len, pieces))
+            waiting.rows[waiting.kept :] = [kept.slice(begin, count)]
+            waiting.kept = len(waiting.rows)
+            begin += count
 
     def _write(self, topic: str) -> None:
         """All that waits of a topic, as one run of rows."""
