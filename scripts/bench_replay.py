@@ -5,11 +5,14 @@
 
 Machines differ by a factor of three from day to day: read the ratios. Decoding is CPU time of one process; its rival, a
 loop with a struct a record, gives the same Arrow batches, and is also timed as far as tuples, where Arrow has cost it
-nothing yet. The rest is wall time of whole commands, their start included. The log is in the page cache.
+nothing yet. The rest is wall time, and CPU time of all processes: of whole commands, their start included, but for
+``replay``, whose time begins when Spark is there (``start`` is that). ``plain`` is a process a core. The log is in the
+page cache. ``--only plan`` and ``--only memory`` take a second and a minute.
 """
 
 import argparse
 import gc
+import math
 import os
 import random
 import shutil
@@ -20,9 +23,11 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from time import perf_counter, process_time
 from typing import Any
 
@@ -31,35 +36,40 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmqha.spark import ReadOptions, iter_batches
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.partitions import plan_tasks
+from rmqha.spark.replay import OutputFormat, ReplayOptions, replay
+from rmqha.spark.replay.runner import start_spark
+from rmqha.spark.replay.task import ReplayTask, run_task
 from rmqha.spark.schema import COLUMNS
 
 MIB = 1 << 20
 FILE_BYTES = 256 * MIB
 BLOCK_BYTES = 8 * MIB
-TOPICS = 20
 HEADER = ">IIIiiqqiq8sq8siqi"
 HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
 BATCH_ROWS = 10_000
+STARTED, ENDED = "<", ">"
 STRUCT_NAMES = ["topic", "queueId", "queueOffset", "body", "properties", "physicalOffset", "flag", "sysFlag"]
 STRUCT_NAMES += ["bornTimestamp", "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes"]
 STRUCT_NAMES += ["preparedTransactionOffset", "bodyCrc", "storeSize"]
 WITHOUT_PROPERTIES = tuple(name for name in COLUMNS.names if name not in {"properties", "keys", "tags"})
 
 
-def write_log(root: Path, total: int, *, body_size: int) -> int:
-    """A log of messages around ``body_size`` bytes, with keys and tags; returns their number."""
+def write_log(root: Path, total: int, *, body_size: int, topics_count: int, base: int = 0) -> int:
+    """A log of messages around ``body_size`` bytes, with keys and tags, from ``base`` on; returns their number."""
     directory = root / "commitlog"
     directory.mkdir(parents=True)
     text = random.Random(7).randbytes(MIB).hex().encode()
-    topics = [b"topic-%02d" % number for number in range(TOPICS)]
-    position = count = base = 0
+    topics = [b"topic-%02d" % number for number in range(topics_count)]
+    count, begin, position = 0, base, base
     pack = struct.Struct(HEADER).pack
-    file = (directory / f"{0:020d}").open("wb")
+    file = (directory / f"{base:020d}").open("wb")
     pending = bytearray()
-    while position < total:
+    while position < begin + total:
         at = count * 37 % (len(text) - 2 * body_size)
         body = text[at : at + body_size * 15 // 16 + count * 7 % (body_size // 8)]
-        topic = topics[count * count % TOPICS]
+        topic = topics[count * 7919 % topics_count]
         properties = b"KEYS\x01order-%08d\x02UNIQ_KEY\x017F000001527A4E0E2F2A%012X\x02" % (count, count)
         properties += b"CLUSTER\x01DefaultCluster\x02TAGS\x01Tag%d" % (count % 5)
         size = 91 + len(body) + len(topic) + len(properties)
@@ -180,7 +190,17 @@ def count_bytes(root: Path) -> int:
     )
 
 
-def plain_pyarrow(root: Path, out: Path) -> None:
+def plain_a_core(root: Path, out: Path) -> None:
+    """One such process for each core, on its share of the log."""
+    log, cores = open_log(str(root)), os.cpu_count() or 1
+    cuts = [log.start_at(log.min_offset + (log.end - log.min_offset) * core // cores) for core in range(cores)]
+    with ProcessPoolExecutor(cores) as pool:
+        ends = [*cuts[1:], log.end]
+        names = [f"part-{core}" for core in range(cores)]
+        list(pool.map(plain_pyarrow, [root] * cores, [out] * cores, cuts, ends, names))
+
+
+def plain_pyarrow(root: Path, out: Path, begin: int, end: int, name: str) -> None:
     """The obvious replay: one process, a filter a topic, a Parquet writer a topic, zstd."""
     writers: dict[str, pq.ParquetWriter] = {}
     held: dict[str, list[pa.RecordBatch]] = {}
@@ -191,10 +211,10 @@ def plain_pyarrow(root: Path, out: Path) -> None:
             table = pa.Table.from_batches(batches)
             if topic not in writers:
                 directory = out / f"topic={topic}"
-                directory.mkdir(parents=True)
+                directory.mkdir(parents=True, exist_ok=True)
                 dictionaries = ["tags", "bornHost", "storeHost", "brokerName", "properties.key_value.key"]
                 writers[topic] = pq.ParquetWriter(
-                    directory / "part.parquet",
+                    directory / f"{name}.parquet",
                     table.schema,
                     compression="zstd",
                     compression_level=1,
@@ -203,7 +223,7 @@ def plain_pyarrow(root: Path, out: Path) -> None:
             writers[topic].write_table(table)
         held.clear()
 
-    for batch in iter_batches(str(root), ReadOptions()):
+    for batch in iter_batches(str(root), ReadOptions(starting_offset=begin, ending_offset=end)):
         for topic in batch.column("topic").unique().to_pylist():
             held.setdefault(topic, []).append(
                 batch.filter(pc.equal(batch.column("topic"), topic)).drop_columns(["topic"])
@@ -215,6 +235,56 @@ def plain_pyarrow(root: Path, out: Path) -> None:
     write()
     for writer in writers.values():
         writer.close()
+
+
+def replay_job(root: Path, out: Path) -> None:
+    """``rmqha replay``, but for Spark's start, whose end it tells."""
+    start_only(root, out)
+    print(f"{STARTED}{perf_counter()}", flush=True)
+    replay(ReplayOptions(str(root), str(out)))
+    print(f"{ENDED}{perf_counter()}", flush=True)
+
+
+def start_only(_root: Path, _out: Path) -> None:
+    """Spark as ``rmqha replay`` starts it, and its first job."""
+    _ = start_spark(None).parallelism
+
+
+def bench_plan(work: Path) -> None:
+    """How long it takes to plan the tasks of a log of 10,000 files, as one of Spark's and as one of the replay."""
+    directory = work / "many" / "commitlog"
+    directory.mkdir(parents=True)
+    count, size = 10_000, MIB
+    for number in range(count):
+        with (directory / f"{number * size:020d}").open("wb") as file:
+            file.truncate(size)
+    write_log(work / "one", MIB // 2, body_size=1024, topics_count=1, base=(count - 1) * size)
+    (work / "one" / "commitlog" / f"{(count - 1) * size:020d}").replace(directory / f"{(count - 1) * size:020d}")
+    os.truncate(directory / f"{(count - 1) * size:020d}", size)
+    start = process_time()
+    log = open_log(str(work / "many"))
+    tasks = plan_tasks(log, log.min_offset, log.end, options=ReadOptions(), split_bytes=128 * MIB)
+    print(f"\n{len(tasks)} tasks over {len(log.segments):,} files: {process_time() - start:.2f} CPU s", flush=True)
+
+
+def bench_memory(root: Path, work: Path) -> None:
+    """The largest resident size of a process that does one task of the replay."""
+    for share in (8, 4, 2, 1):
+        command = [sys.executable, __file__, "--run", f"task/{share}", str(root), str(work / f"task-{share}")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        print(f"a task of 1/{share} of the log: {done.stdout.strip()}", flush=True)
+
+
+def one_task(root: Path, out: Path, share: int) -> None:
+    """The first of ``share`` parts of the log, as a task writes it."""
+    out.mkdir()
+    log = open_log(str(root))
+    (task, *_) = plan_tasks(
+        log, log.min_offset, log.end, options=ReadOptions(), split_bytes=math.ceil((log.end - log.min_offset) / share)
+    )
+    columns = tuple(name for name in COLUMNS.names if name != "topic")
+    run_task(ReplayTask(task, str(out), OutputFormat.PARQUET, columns))
+    print(f"{task.size / MIB:.0f} MiB, {getrusage(RUSAGE_SELF).ru_maxrss >> 10} MiB of memory")
 
 
 def rdd_job(root: Path, out: Path) -> None:
@@ -242,58 +312,68 @@ def _rdd_rows(path: str) -> Iterator[tuple[object, ...]]:
 
 
 def bench_replay(root: Path, work: Path, rounds: int, ways: list[str]) -> None:
-    """Whole commands, wall time, in turns; each writes the same messages by topic as zstd Parquet."""
-    print(f"\nLog to zstd Parquet by topic, wall time, median of {rounds}")
-    found: dict[str, list[float]] = {way: [] for way in ways}
+    """Each way writes the same messages by topic as zstd Parquet; in turns."""
+    print(f"\nLog to zstd Parquet by topic, wall and CPU time, median of {rounds}")
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way in ways:
             out = work / f"out-{way}"
-            found[way].append(_wall(way, root, out))
+            found[way].append(_times(way, root, out))
             rows = sum(pq.ParquetFile(path).metadata.num_rows for path in out.glob("topic=*/*.parquet"))
-            print(f"  {way:<14}{found[way][-1]:>8.1f} s  {rows:,} messages", flush=True)
-            shutil.rmtree(out)
-    plain = statistics.median(found["plain"])
-    print(f"{'':<16}{'seconds':>8}{'x plain':>9}")
-    for way, times in found.items():
-        print(f"{way:<16}{statistics.median(times):>8.1f}{statistics.median(times) / plain:>9.2f}")
-    if "rdd" in found:
-        ratio = statistics.median(found["rdd"]) / statistics.median(found["replay"])
-        print(f"rmqha replay is {ratio:.1f} times as fast as the RDD job")
+            print(f"  {way:<14}{found[way][-1][0]:>8.1f} s{found[way][-1][1]:>8.1f} s  {rows:,} messages", flush=True)
+            shutil.rmtree(out, ignore_errors=True)
+    medians = {way: [statistics.median(one) for one in zip(*times, strict=True)] for way, times in found.items()}
+    if {"start", "replay"} <= medians.keys():  # whose wall time begins behind it
+        medians["replay"][1] -= medians["start"][1]
+    print(f"{'':<16}{'wall s':>8}{'CPU s':>8}{'x plain':>9}{'CPU':>8}")
+    for way, (wall, cpu) in medians.items():
+        ratios = [one / plain for one, plain in zip((wall, cpu), medians.get("plain", (wall, cpu)), strict=True)]
+        print(f"{way:<16}{wall:>8.1f}{cpu:>8.1f}{ratios[0]:>9.2f}{ratios[1]:>8.2f}")
 
 
-def _wall(way: str, root: Path, out: Path) -> float:
-    if way == "replay":
-        command = [sys.executable, "-m", "rmqha", "replay", str(root), "--out", str(out)]
-    else:
-        command = [sys.executable, __file__, "--run", way, str(root), str(out)]
-    start = perf_counter()
+def _times(way: str, root: Path, out: Path) -> tuple[float, float]:
+    """Wall time and, of the command and all that it waited for, CPU time."""
+    command = [sys.executable, __file__, "--run", way, str(root), str(out)]
+    before, start = getrusage(RUSAGE_CHILDREN), perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    spent = perf_counter() - start
+    spent, after = perf_counter() - start, getrusage(RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(f"{way} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return spent
+    told = {line[0]: float(line[1:]) for line in done.stdout.splitlines() if line.startswith((STARTED, ENDED))}
+    wall = told[ENDED] - told[STARTED] if told else spent
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=2048, help="MiB of log (default 2048)")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body, about (default 1024)")
+    parser.add_argument("--topics", type=int, default=20, help="of the log (default 20)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["decode", "replay"])
-    parser.add_argument("--ways", default="plain,replay,rdd", help="commands to compare")
+    parser.add_argument("--only", choices=["decode", "replay", "plan", "memory"])
+    parser.add_argument("--ways", default="plain,start,replay,rdd", help="commands to compare")
     parser.add_argument("--run", nargs=3, metavar=("WAY", "STORE", "OUT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
         way, store, out = arguments.run
-        {"plain": plain_pyarrow, "rdd": rdd_job}[way](Path(store), Path(out))
+        if way.startswith("task/"):
+            one_task(Path(store), Path(out), int(way.removeprefix("task/")))
+            return
+        ways = {"plain": plain_a_core, "start": start_only, "replay": replay_job, "rdd": rdd_job}
+        ways[way](Path(store), Path(out))
         return
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as directory:
         work = Path(directory)
+        if arguments.only == "plan":
+            bench_plan(work)
+            return
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; writing {arguments.size} MiB of log ...")
-        count = write_log(work / "store", arguments.size * MIB, body_size=arguments.body)
-        if arguments.only != "replay":
+        count = write_log(work / "store", arguments.size * MIB, body_size=arguments.body, topics_count=arguments.topics)
+        if arguments.only in {None, "memory"}:
+            bench_memory(work / "store", work)
+        if arguments.only in {None, "decode"}:
             bench_decode(work / "store", count, arguments.rounds)
-        if arguments.only != "decode":
+        if arguments.only in {None, "replay"}:
             bench_replay(work / "store", work, arguments.rounds, arguments.ways.split(","))
 
 

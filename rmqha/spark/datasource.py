@@ -24,10 +24,10 @@ from pyspark.sql.types import (
 )
 
 from rmqha.errors import ConfigError
-from rmqha.spark.commit_log import open_log
+from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.executors import check_here, packages
 from rmqha.spark.options import ReadOptions
-from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
+from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task, share_of
 from rmqha.spark.position import Position
 from rmqha.spark.report import ReadReport
 from rmqha.spark.schema import KAFKA_COLUMNS, select
@@ -48,7 +48,13 @@ class LogPartition(spark.InputPartition):
 
 
 class RmqhaDataSource(spark.DataSource):
-    """The format ``rmqha``. Read, its columns are those of the layout; a schema given by the user selects among all."""
+    """The format ``rmqha``. Read, its columns are those of the layout; a schema given by the user selects among all.
+
+    Attributes:
+        cores: on which a batch is read, as far as known; see :func:`for_cores`.
+    """
+
+    cores = 1
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -69,7 +75,7 @@ class RmqhaDataSource(spark.DataSource):
 
     def reader(self, schema: StructType) -> "RmqhaReader":
         """For batch queries."""
-        return RmqhaReader(self._source, _columns(schema))
+        return RmqhaReader(self._source, _columns(schema), cores=self.cores)
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For streaming queries.
@@ -102,28 +108,44 @@ class RmqhaDataSource(spark.DataSource):
         return RmqhaStreamWriter(parse_sink_options(self.options), schema, overwrite=overwrite)
 
 
+def for_cores(cores: int) -> type[RmqhaDataSource]:
+    """The format, for a session that runs so many tasks at once.
+
+    Spark plans a read in a Python process of the driver's, which is told the class and the options, and nothing of the
+    session. cloudpickle sends a class that no module has with its attributes.
+    """
+    return type("SizedDataSource", (RmqhaDataSource,), {"cores": cores})
+
+
 class RmqhaReader(spark.DataSourceReader):
     """Plans tasks over each broker's log and reads them."""
 
-    def __init__(self, source: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, source: SourceOptions, columns: tuple[str, ...], *, cores: int) -> None:
         self._source = source
+        self._cores = cores
         self._read = replace(source.read, columns=columns)
 
     def partitions(self) -> Sequence[LogPartition]:
         """Large tasks, as each costs Spark some 50 ms; a log that grows meanwhile is read to where it ends now."""
-        source, tasks = self._source, list[LogTask]()
+        source, ranges = self._source, list[tuple[str, CommitLog, int, int]]()
         for broker, uri in source.logs.items():
             log = open_log(uri)
             begin, end = source.range_of(broker, log)
             begin = check_still_there(log, Position(begin), fail_on_data_loss=source.fail_on_data_loss)
-            tasks += plan_tasks(
+            ranges.append((broker, log, log.start_at(begin), end))
+        total = sum(end - begin for _, _, begin, end in ranges)
+        tasks = [
+            task
+            for broker, log, begin, end in ranges
+            for task in plan_tasks(
                 log,
-                log.start_at(begin),
+                begin,
                 end,
                 options=replace(self._read, broker_name=broker),
-                split_bytes=source.split_bytes,
+                split_bytes=source.split_bytes or share_of(total, cores=self._cores),
                 tasks_min=source.partitions_min,
             )
+        ]
         return [LogPartition(task) for task in tasks] or [LogPartition(LogTask("", (), ReadOptions()))]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from rmqha.errors import StoreError
 from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
 from rmqha.spark.deleted import Deleted
-from rmqha.spark.options import OnCorrupt, ReadOptions
+from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
 from rmqha.spark.position import Position
 from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.report import ReadReport
@@ -21,6 +21,7 @@ from rmqha.spark.selection import is_wanted_topic
 
 logger = logging.getLogger("rmqha.spark")
 
+_SHARE_MIN: Final = 32 << 20
 _GO_ON: Final = "failOnDataLoss=false (a new run of rmqha replay: --allow-gap) goes on without them"
 
 
@@ -37,6 +38,14 @@ class LogTask:
     def size(self) -> int:
         """Log bytes to read."""
         return sum(split.end - split.begin for split in self.splits)
+
+
+def share_of(total: int, *, cores: int) -> int:
+    """Log bytes of a task, unless told: what each core has to do of all, within what is worth a task's 50 ms.
+
+    Source: Spark's FilePartition.maxSplitBytes, by which its own files are split, with another least size.
+    """
+    return min(max(math.ceil(total / cores), _SHARE_MIN), SPLIT_BYTES)
 
 
 def plan_tasks(

@@ -216,6 +216,16 @@ class _Tiles:
         yield from (tuple(run) for run in runs[runs[:, 1] - runs[:, 0] >= SKIPPED_BYTES_MIN].tolist())
 
 
+def count_topics(filesystem: fs.FileSystem, path: str, options: ReadOptions) -> int:
+    """How many topics that are wanted have a queue in the store of this path, as far as it can be listed."""
+    selector = fs.FileSelector(f"{store_root(filesystem, path)}/consumequeue", allow_not_found=True)
+    try:
+        return sum(is_wanted_topic(info.base_name, options) for info in filesystem.get_file_info(selector))
+    except OSError as error:
+        logger.info("consume_queues.not_listed: %s", error)
+        return 0
+
+
 def _list_queues(filesystem: fs.FileSystem, directory: str) -> dict[str, list[list[_QueueFile]]]:
     files: defaultdict[str, defaultdict[str, list[_QueueFile]]] = defaultdict(lambda: defaultdict(list))
     for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True, allow_not_found=True)):

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from rmqha.spark.context import use_this_python
-from rmqha.spark.datasource import RmqhaDataSource
+from rmqha.spark.context import is_connect, use_this_python
+from rmqha.spark.datasource import RmqhaDataSource, for_cores
 from rmqha.spark.java import use_java
 
 
 def spark_session(
     app_name: str = "rmqha", *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The active session, or a new one.
+    """The active session, or a new one, and how many cores it has now told to the format.
 
     Args:
         app_name: shown in Spark's pages.
@@ -32,7 +32,8 @@ def spark_session(
         if master is not None:
             builder = builder.master(master)
         active = builder.getOrCreate()
-    active.dataSource.register(RmqhaDataSource)
+    known = RmqhaDataSource if is_connect(None) else for_cores(active.sparkContext.defaultParallelism)
+    active.dataSource.register(known)
     return active
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog
 from rmqha.spark.confirmed import Masters, confirmed_end, split_addresses
-from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
+from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.schema import COLUMNS, KAFKA_COLUMNS, select
 
 MAX_BYTES_PER_TRIGGER: Final = 512 << 20
@@ -43,7 +43,7 @@ class SourceOptions:
         logs: broker name to path or URI; one log unless ``path`` was a JSON object.
         read: filters, times and choices that all logs share.
         starting: where to begin, ending: where to end (batch only).
-        split_bytes: log bytes of one task at most.
+        split_bytes: log bytes of one task at most; None: a batch's by its cores, ``SPLIT_BYTES`` of a stream.
         partitions_min: wanted number of tasks at least.
         bytes_per_trigger_max: log bytes of one micro-batch of a stream.
         layout: whose columns are delivered unless the query's schema names some.
@@ -56,7 +56,7 @@ class SourceOptions:
     read: ReadOptions
     starting: Bound = "earliest"
     ending: Bound = "latest"
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     partitions_min: int = 1
     bytes_per_trigger_max: int = MAX_BYTES_PER_TRIGGER
     layout: Layout = Layout.ROCKETMQ

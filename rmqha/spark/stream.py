@@ -15,6 +15,7 @@ from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
+from rmqha.spark.options import SPLIT_BYTES
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
 from rmqha.spark.position import Position, from_json, position_at
 from rmqha.spark.report import ReadReport
@@ -60,7 +61,10 @@ class LogStreamReader(spark.DataSourceStreamReader):
         }
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[LogPartition]:
-        """Tasks that read exactly ``[start, end)``, wherever files have rolled since."""
+        """Tasks that read exactly ``[start, end)``, wherever files have rolled since.
+
+        A batch that is repeated is cut the same, on however many cores: a sink may know rows again by their task.
+        """
         tasks: list[LogTask] = []
         begins = self._begins(start)
         for broker, planned_end in end.items():
@@ -68,7 +72,7 @@ class LogStreamReader(spark.DataSourceStreamReader):
             begin = check_still_there(log, begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
             stop = check_still_there(log, from_json(planned_end), fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
-            split_bytes, tasks_min = self._source.split_bytes, self._source.partitions_min
+            split_bytes, tasks_min = self._source.split_bytes or SPLIT_BYTES, self._source.partitions_min
             tasks += plan_tasks(log, begin, stop, options=options, split_bytes=split_bytes, tasks_min=tasks_min)
         return [LogPartition(task) for task in tasks]
 

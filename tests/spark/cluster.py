@@ -5,14 +5,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-WAIT_S: Final = 180
+WAIT_S: Final = 600
 _SPARK: Final = "org.apache.spark.deploy."
 
 
@@ -32,12 +32,22 @@ class Process:
 
     def wait_for(self, pattern: str) -> str:
         """The first group of what its log says."""
-        for _ in range(WAIT_S * 10):
-            if found := re.search(pattern, self.log.read_text(errors="replace")):
-                return found[1]
-            assert self.popen.poll() is None, self.log.read_text()[-2000:]
+        found: list[str] = []
+
+        def is_there() -> bool:
+            found[:] = re.findall(pattern, self.log.read_text(errors="replace"))
+            return bool(found)
+
+        self.wait_until(is_there)
+        return found[0]
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """While it lives."""
+        deadline = time.monotonic() + WAIT_S
+        while not holds():
+            assert self.popen.poll() is None or holds(), self.log.read_text()[-3000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
             time.sleep(0.1)
-        raise AssertionError(f"no {pattern!r} in:\n{self.log.read_text()[-2000:]}")
 
     def kill(self) -> None:
         """SIGKILL to the group; Python workers of executors end by themselves."""

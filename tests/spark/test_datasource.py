@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqha.spark.partitions import share_of
 from tests import stores
 from tests.dledger.ledgers import unpack
 from tests.spark.logs import LedgerWriter, LogWriter
@@ -56,6 +57,31 @@ def test_a_frame_can_be_used_for_one_query_after_the_other(spark: "SparkSession"
         assert frame.count() == len(rows)
     with pytest.raises(Exception, match="pushdown"):
         load(spark, tmp_path, pushdown="true").count()
+
+
+def test_a_batch_is_cut_by_the_cores_that_the_session_has_told(spark: "SparkSession", tmp_path: Path) -> None:
+    from rmqha.spark.datasource import RmqhaDataSource  # noqa: PLC0415 - an extra
+    from rmqha.spark.session import spark_session  # noqa: PLC0415
+
+    log = LogWriter(tmp_path, file_size=72 << 20)
+    for _ in range(17):
+        log.append(bytes(4 << 20))
+
+    def parts(**options: str) -> int:
+        return load(spark, tmp_path, **options).select("physicalOffset").rdd.getNumPartitions()
+
+    assert (parts(), parts(splitBytes="64m"), parts(splitBytes="1g")) == (2, 2, 1)
+    spark.dataSource.register(RmqhaDataSource)
+    try:
+        assert (parts(), parts(minPartitions="3")) == (1, 3)
+    finally:
+        spark_session()
+    assert parts() == 2
+
+
+@pytest.mark.parametrize(("total", "cores", "share"), [(20, 1, 32), (100, 4, 32), (300, 4, 75), (999, 4, 128)])
+def test_a_core_s_share_is_worth_a_task(total: int, cores: int, share: int) -> None:
+    assert share_of(total << 20, cores=cores) == share << 20
 
 
 def test_damage_fails_the_query_or_is_skipped(spark: "SparkSession", tmp_path: Path) -> None:

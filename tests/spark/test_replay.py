@@ -20,6 +20,7 @@ from rmqha.errors import ConfigError, StoreError, StoreLockedError
 from rmqha.spark import OnCorrupt, ReadOptions, decoder
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.partitions import plan_tasks
+from rmqha.spark.queue_pruning import count_topics
 from rmqha.spark.replay import (
     OutputFormat,
     Progress,
@@ -36,6 +37,7 @@ from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import sync
 from rmqha.spark.schema import KAFKA_COLUMNS
+from rmqha.spark.segments import open_filesystem
 from tests import stores
 from tests.spark.in_process import InProcess, Tasks, in_process
 from tests.spark.logs import LedgerWriter, LogWriter
@@ -581,6 +583,7 @@ def test_more_topics_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A topic's file is closed for another's and goes on in a further one."""
     monkeypatch.setattr(task, "_OPEN_FILES_MAX", 5)
     monkeypatch.setattr(task, "_BUFFERED_BYTES", 100)
+    monkeypatch.setattr(task, "_GROUP_BYTES", 100)
     monkeypatch.setattr(decoder, "BLOCK_BYTES", 4096)
     log, out = LogWriter(tmp_path / "store", file_size=1 << 20), tmp_path / "out"
     for index in range(150):
@@ -589,6 +592,43 @@ def test_more_topics_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert report.messages == 150
     assert len(report.files) > 9
     assert offsets(out) == log.offsets
+
+
+def test_a_topic_of_many_has_one_run_of_rows_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often what is buffered is too much, and whichever topics have enough of their own meanwhile."""
+    monkeypatch.setattr(task, "_BUFFERED_BYTES", 20_000)
+    monkeypatch.setattr(task, "_GROUP_BYTES", 40_000)
+    monkeypatch.setattr(decoder, "BLOCK_BYTES", 4096)
+    log, out = LogWriter(tmp_path / "store", file_size=1 << 20), tmp_path / "out"
+    for index in range(1500):
+        log.append(b"x" * (200 + index % 150), topic=b"rare-%d" % (index % 50) if index % 3 else b"common")
+    report = run(log.root, out)
+    assert offsets(out) == log.offsets
+    assert [file.topic for file in report.files] == [*dict.fromkeys(file.topic for file in report.files)]
+    for file in report.files:
+        table = pq.ParquetFile(out / file.path)
+        found = table.read(["physicalOffset"]).column(0).to_pylist()
+        assert found == sorted(found)
+        assert (table.num_row_groups > 1) == (file.topic == "common")
+    totals = report.topics["common"]
+    assert (totals.messages, totals.first_offset) == (500, log.offsets[0])
+
+
+@pytest.mark.parametrize(
+    ("total", "parallelism", "topics", "size"),
+    [(1024, 2, 8, 128), (1024, 2, 1000, 512), (1024, 16, 1000, 64), (10240, 2, 1000, 512), (10240, 2, 5000, 1024)],
+)
+def test_many_topics_make_fewer_tasks(total: int, parallelism: int, topics: int, size: int) -> None:
+    """Of MiB. But not fewer than there are cores."""
+    assert job._task_bytes(total << 20, parallelism, topics=topics) == size << 20
+
+
+def test_topics_are_counted_by_their_queues(log: LogWriter, tmp_path: Path) -> None:
+    for name in ("a", "b", "SCHEDULE_TOPIC_XXXX"):
+        (log.root / "consumequeue" / name).mkdir(parents=True)
+    assert count_topics(*open_filesystem(str(log.root)), ReadOptions()) == 2
+    assert count_topics(*open_filesystem(str(log.root / "commitlog")), ReadOptions(topics=("a",))) == 1
+    assert count_topics(*open_filesystem(str(tmp_path / "copy" / "commitlog")), ReadOptions()) == 0
 
 
 def test_directory_names_are_safe() -> None:

@@ -4,9 +4,8 @@ import os
 import random
 import signal
 import sys
-import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -69,15 +68,6 @@ def drive(log: Path, *arguments: object) -> Process:
     return start(command, log, PYSPARK_SUBMIT_ARGS=submit)
 
 
-def wait_until(holds: Callable[[], bool], driver: Process) -> None:
-    for _ in range(WAIT_S * 20):
-        if holds():
-            return
-        assert driver.popen.poll() is None, driver.log.read_text()[-3000:]
-        time.sleep(0.05)
-    raise AssertionError(driver.log.read_text()[-3000:])
-
-
 def attempts(out: Path) -> int:
     return sum(1 for _ in out.glob("_rmqha/staging-*/*"))
 
@@ -122,19 +112,19 @@ def test_faults_of_a_cluster_lose_and_repeat_nothing(two_workers: Cluster, tmp_p
     outs = [tmp_path / f"out{number}" for number in range(3)]
     driver = drive(tmp_path / "driver.log", log.root, two_workers.url, *outs)
     try:
-        wait_until(lambda: attempts(outs[0]) > 6, driver)
+        driver.wait_until(lambda: attempts(outs[0]) > 6)
         stopped = children(two_workers.workers[0], "pyspark.daemon")
         assert stopped
         with stopped_processes(stopped):
-            wait_until(lambda: "ENDED" in driver.log.read_text(), driver)
+            driver.wait_until(lambda: "ENDED" in driver.log.read_text())
         assert read(outs[0]) == messages
 
-        wait_until(lambda: attempts(outs[1]) > 6, driver)
+        driver.wait_until(lambda: attempts(outs[1]) > 6)
         two_workers.workers[0].kill()
-        wait_until(lambda: driver.log.read_text().count("ENDED") == 2, driver)
+        driver.wait_until(lambda: driver.log.read_text().count("ENDED") == 2)
         assert read(outs[1]) == messages
 
-        wait_until(lambda: attempts(outs[2]) > 6, driver)
+        driver.wait_until(lambda: attempts(outs[2]) > 6)
     finally:
         driver.kill()
     assert not list(outs[2].glob("topic=*"))

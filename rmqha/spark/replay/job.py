@@ -1,5 +1,6 @@
 """The job: find what is new, have it written, check that the parts meet, commit."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.position import Anchor, Position, blank_behind, last_record_before
-from rmqha.spark.queue_pruning import QueuePruning
+from rmqha.spark.queue_pruning import QueuePruning, count_topics
 from rmqha.spark.replay.manifest import Manifest, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
 from rmqha.spark.replay.output import Output
@@ -28,6 +29,9 @@ from rmqha.spark.segments import open_filesystem, store_root
 _TASK_BYTES_MIN: Final = 32 << 20
 _TASK_BYTES_MAX: Final = 256 << 20
 _TASKS_PER_CORE: Final = 4
+_TASK_BYTES_OF_MANY_TOPICS: Final = 1 << 30
+_FILE_BYTES_MIN: Final = 512 << 10
+"""Log bytes of a topic in a task, on average: a file costs as much as some MiB that are written to one."""
 _UNCONFIRMED: Final = "what follows is not known to be held by replicas"
 
 OnProgress = Callable[[Progress], None]
@@ -181,15 +185,23 @@ def _plan(
     written = tuple(name for name in select(read.columns).names if name != "topic")
     needed = (*written, *(name for name in ALWAYS_READ if name not in written))
     mode = OnCorrupt.SKIP if read.on_corrupt is OnCorrupt.FAIL else read.on_corrupt
-    size = (report.end - report.begin) // (parallelism * _TASKS_PER_CORE)
     logs = plan_tasks(
         log,
         report.begin,
         report.end,
         options=replace(read, columns=needed, on_corrupt=mode),
-        split_bytes=min(max(size, _TASK_BYTES_MIN), _TASK_BYTES_MAX),
+        split_bytes=_task_bytes(
+            report.end - report.begin, parallelism, topics=count_topics(*open_filesystem(options.store), read)
+        ),
     )
     return [ReplayTask(task, staging, options.format, written) for task in logs]
+
+
+def _task_bytes(total: int, parallelism: int, *, topics: int) -> int:
+    """Of the log, in a task. Each writes a file for each topic: where these are many, there is one task a core."""
+    size = min(max(total // (parallelism * _TASKS_PER_CORE), _TASK_BYTES_MIN), _TASK_BYTES_MAX)
+    tasks = max(parallelism, total // max(topics * _FILE_BYTES_MIN, 1))
+    return max(size, min(math.ceil(total / tasks), _TASK_BYTES_OF_MANY_TOPICS))
 
 
 def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,7 @@ from rmqha.errors import StoreError
 from rmqha.spark import gather
 from rmqha.spark.partitions import LogTask, read_task
 from rmqha.spark.replay.formats import EXTENSIONS, MessageFile, open_file
+from rmqha.spark.replay.kept_rows import KeptRows
 from rmqha.spark.replay.options import OutputFormat
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile, TopicTotals
@@ -22,8 +24,13 @@ from rmqha.spark.replay.sink import ChecksumSink
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
 
-_BUFFERED_BYTES: Final = 96 << 20
+_BUFFERED_BYTES: Final = 64 << 20
+_GROUP_BYTES: Final = 1 << 20
+"""Of bodies: with less in a row group, its columns' heads and the calls that make them cost as much as its rows."""
+_ROWS_OF_A_PIECE: Final = 64
 _OPEN_FILES_MAX: Final = 200
+_LOW_BITS: Final = 32
+_LOW: Final = (1 << _LOW_BITS) - 1
 ALWAYS_READ: Final = ("topic", "physicalOffset", "bodyCrc", "body")
 """Columns that the totals need, whether they are written or not."""
 
@@ -73,7 +80,7 @@ def run_task(task: ReplayTask) -> TaskResult:
     try:
         for batch in read_task(task.log, result.read):
             writer.add(batch)
-        writer.flush()
+        writer.finish()
     finally:
         writer.close()
     return result
@@ -87,8 +94,21 @@ class _OpenFile:
     messages: int = 0
 
 
+@dataclass
+class _Waiting:
+    """Rows of a topic that are not in its file yet, in log order; the first ``kept`` pieces are those in KeptRows."""
+
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    kept: int = 0
+    bytes: int = 0
+
+
 class _TopicWriter:
-    """Spreads batches over one file a topic, keeping rows in log order. Memory is bounded by ``_BUFFERED_BYTES``."""
+    """Spreads batches over one file a topic, keeping rows in log order. Memory is bounded by ``_BUFFERED_BYTES``.
+
+    A topic gets a row group when there is enough for one. In a log of a thousand topics it would be one of a few
+    messages each, or a file each: until then rows are kept on a local disk.
+    """
 
     def __init__(self, task: ReplayTask, result: TaskResult) -> None:
         self._task = task
@@ -97,34 +117,79 @@ class _TopicWriter:
         self._root = f"{staging}/{uuid4().hex}"
         self._staged = "/".join(self._root.split("/")[-2:])
         self._make_directory(self._root)
-        self._buffered: dict[str, list[pa.RecordBatch]] = {}
+        self._buffered: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
+        self._kept = KeptRows()
+        self._waiting: dict[str, _Waiting] = {}
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._opened: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch of several topics."""
-        for topic, rows in _by_topic(batch):
-            self._result.topics.setdefault(topic, TopicTotals()).add(_totals(rows))
-            self._buffered.setdefault(topic, []).append(rows.select(self._task.columns))
+        if self._buffered and self._buffered_bytes + batch.nbytes > _BUFFERED_BYTES:
+            self._sort_out(is_last=False)
+        self._buffered.append(batch)
         self._buffered_bytes += batch.nbytes
-        if self._buffered_bytes >= _BUFFERED_BYTES:
-            self.flush()
 
-    def flush(self) -> None:
-        """Write what is buffered, one run of rows a topic."""
-        for topic, batches in self._buffered.items():
-            table = pa.Table.from_batches(batches)
-            file = self._file_of(topic, table.schema)
-            file.file.write(table)
-            file.messages += len(table)
-        self._buffered.clear()
-        self._buffered_bytes = 0
+    def finish(self) -> None:
+        """Write all that is left, one run of rows a topic."""
+        if self._buffered:
+            self._sort_out(is_last=True)
+        while self._waiting:
+            self._write(next(iter(self._waiting)))
+
+    def _sort_out(self, *, is_last: bool) -> None:
+        """Part what is buffered by topic, write the topics that have enough for a row group, and keep the others."""
+        batches, self._buffered, self._buffered_bytes = self._buffered, [], 0
+        topics = len(batches[0].column("topic").unique())
+        if topics * _ROWS_OF_A_PIECE > len(batches[0]):  # parted one by one, they would be in too many pieces
+            batches = [pa.concat_batches(batches)]
+        for batch in batches:
+            self._part(batch)
+        for topic in [topic for topic, waiting in self._waiting.items() if waiting.bytes >= _GROUP_BYTES]:
+            self._write(topic)
+        if not is_last:
+            self._keep()
+
+    def _part(self, batch: pa.RecordBatch) -> None:
+        """The batch's rows by topic, still in log order: one gather, then slices of it."""
+        coded = batch.column("topic").dictionary_encode()
+        codes = coded.indices.to_numpy()
+        batch = batch.take(gather.numbers(np.argsort(codes, kind="stable")))
+        ends = np.cumsum(np.bincount(codes))
+        begins = np.concatenate([ends[:1] * 0, ends[:-1]])
+        rows, topics = batch.select(self._task.columns), coded.dictionary.to_pylist()
+        for topic, begin, totals in zip(topics, begins.tolist(), _totals(batch, begins, ends), strict=True):
+            self._result.topics.setdefault(topic, TopicTotals()).add(totals)
+            waiting = self._waiting.setdefault(topic, _Waiting())
+            waiting.rows.append(rows.slice(begin, totals.messages))
+            waiting.bytes += totals.body_bytes
+
+    def _keep(self) -> None:
+        """In the file, all that waits and is not there yet."""
+        new = [(waiting, pieces) for waiting in self._waiting.values() if (pieces := waiting.rows[waiting.kept :])]
+        if not new:
+            return
+        kept, begin = self._kept.keep(pa.concat_batches([rows for _, pieces in new for rows in pieces])), 0
+        for waiting, pieces in new:
+            count = sum(map(len, pieces))
+            waiting.rows[waiting.kept :] = [kept.slice(begin, count)]
+            waiting.kept = len(waiting.rows)
+            begin += count
+
+    def _write(self, topic: str) -> None:
+        """All that waits of a topic, as one run of rows."""
+        table = pa.Table.from_batches(self._waiting.pop(topic).rows)
+        file = self._file_of(topic, table.schema)
+        file.file.write(table)
+        file.messages += len(table)
 
     def close(self) -> None:
         """Finish all files."""
         while self._open:
             self._close(next(iter(self._open)))
+        self._waiting.clear()
+        self._kept.close()
 
     def _file_of(self, topic: str, schema: pa.Schema) -> _OpenFile:
         if topic in self._open:
@@ -159,28 +224,25 @@ class _TopicWriter:
         self._result.files.append(OutputFile(done.path, topic, done.messages, sink.size, sink.crc32, self._staged))
 
 
-def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The batch's rows by topic, still in log order: one gather, then slices of it."""
-    coded = batch.column("topic").dictionary_encode()
-    topics = coded.dictionary.to_pylist()
-    if len(topics) == 1:
-        yield topics[0], batch
-        return
-    codes = coded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ordered = batch.take(gather.numbers(order))
-    ends = np.cumsum(np.bincount(codes, minlength=len(topics)))
-    for topic, begin, end in zip(topics, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        yield topic, ordered.slice(begin, end - begin)
-
-
-def _totals(rows: pa.RecordBatch) -> TopicTotals:
+def _totals(rows: pa.RecordBatch, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Iterator[TopicTotals]:
+    """Of each ``[begin, end)`` of the rows; together these are all of them."""
     offsets = rows.column("physicalOffset").to_numpy()
-    return TopicTotals(
-        messages=rows.num_rows,
-        body_bytes=pc.sum(pc.binary_length(rows.column("body"))).as_py(),
-        body_crc_sum=int(rows.column("bodyCrc").to_numpy().sum(dtype=np.int64)),
-        physical_offset_sum=sum(offsets.tolist()),
-        first_offset=int(offsets[0]),
-        last_offset=int(offsets[-1]),
-    )
+    lengths = pc.binary_length(rows.column("body")).to_numpy().astype(np.int64)
+    sums = [
+        np.add.reduceat(values, begins).tolist()
+        for values in (
+            lengths,
+            rows.column("bodyCrc").to_numpy().astype(np.int64),
+            offsets & _LOW,
+            offsets >> _LOW_BITS,
+        )
+    ]
+    for begin, end, body_bytes, crc_sum, low, high in zip(begins.tolist(), ends.tolist(), *sums, strict=True):
+        yield TopicTotals(
+            messages=end - begin,
+            body_bytes=body_bytes,
+            body_crc_sum=crc_sum,
+            physical_offset_sum=(high << _LOW_BITS) + low,  # which may be larger than 64 bits
+            first_offset=int(offsets[begin]),
+            last_offset=int(offsets[end - 1]),
+        )
