@@ -325,18 +325,14 @@ class ConsumeQueueTable:
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first message of a queue that is still there, and the end; twice the end if there is none."""
-        key = topic, queue_id
-        if self.lost and (lost := self.lost.get(key)) is not None:
+        if self.lost and (lost := self.lost.get((topic, queue_id))) is not None:
             return lost.first, lost.end
-        queue = self._queues.get(key)
-        if queue is None:
-            end = self.known_ends.get(key, 0)
-            return end, end
-        if queue.has_messages:
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None and queue.has_messages:
             if self.deleted and (begins := self.deleted_end(topic, queue_id)) > queue.min_offset_in_queue:
                 return begins, max(begins, queue.max_offset_in_queue)
             return queue.min_offset_in_queue, queue.max_offset_in_queue
-        end = max(self.known_ends.get(key, 0), queue.max_offset_in_queue)
+        end = max(self.known_ends.get((topic, queue_id), 0), queue.max_offset_in_queue if queue is not None else 0)
         return end, end
 
     def readable_range_of(self, topic: str, queue_id: int) -> tuple[int, int]:

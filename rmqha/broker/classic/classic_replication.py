@@ -330,7 +330,7 @@ def _plain(value: Any) -> Any:
     """Dataclasses as dictionaries, enums as their values, tuples as lists: what JSON holds."""
     if value is None or isinstance(value, int | float | str):
         return value
-    if names := _field_names(type(value)):
+    if names := _field_names(type(value)):  # type: ignore[arg-type]  # a class is hashable, whatever mypy thinks
         return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
