@@ -325,7 +325,7 @@ class ConsumeQueueTable:
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first message of a queue that is still there, and the end; twice the end if there is none."""
-        if (lost := self.lost.get((topic, queue_id))) is not None:
+        if self.lost and (lost := self.lost.get((topic, queue_id))) is not None:
             return lost.first, lost.end
         queue = self._queues.get((topic, queue_id))
         if queue is not None and queue.has_messages:
@@ -337,7 +337,7 @@ class ConsumeQueueTable:
 
     def readable_range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """As :meth:`range_of`; what has come to a deleted queue can be read when that has begun anew."""
-        if (lost := self.lost.get((topic, queue_id))) is not None and lost.is_deleted:
+        if self.lost and (lost := self.lost.get((topic, queue_id))) is not None and lost.is_deleted:
             return lost.first, lost.first
         return self.range_of(topic, queue_id)
 

@@ -15,6 +15,7 @@ import trio._core._traps as trio_traps
 
 from tests.sim.sim_trio import NOTHING, Wait, checkpoint
 
+_CONTEXT: Final = trio_run.GLOBAL_RUN_CONTEXT
 EPOCH_MS: Final = 1_700_000_000_000
 """What a true wall clock shows when a run begins."""
 
@@ -25,14 +26,14 @@ class _Waiter:
     __slots__ = ("_is_shielded", "task")
 
     def __init__(self, *, is_shielded: bool = False) -> None:
-        self.task: trio.lowlevel.Task | None = trio_run.GLOBAL_RUN_CONTEXT.task
+        self.task: trio.lowlevel.Task | None = _CONTEXT.task
         self._is_shielded = is_shielded
 
     def wake(self) -> None:
         """Let it run, once."""
         task, self.task = self.task, None
         if task is not None:
-            trio_run.GLOBAL_RUN_CONTEXT.runner.reschedule(task)
+            _CONTEXT.runner.reschedule(task)
 
     def abort_func(self, _: object) -> trio.lowlevel.Abort:
         """See trio.lowlevel.wait_task_rescheduled."""
@@ -64,14 +65,14 @@ class Timers(trio_run.Deadlines):
 
     def __init__(self, of_scopes: trio_run.Deadlines) -> None:
         super().__init__(of_scopes._heap, of_scopes._active)
-        self._moments: list[tuple[float, int, _Waiter | _Call]] = []
+        self.moments: Final[list[tuple[float, int, _Waiter | _Call]]] = []
+        """A heap: when, a number that makes each unique (what was asked for first comes first), and who."""
         self._count = 0
-        """Makes each moment unique: what was asked for first comes first."""
 
     @classmethod
     def of_this_run(cls) -> "Timers":
         """They take the place of trio's own, whatever its clock is."""
-        runner = trio_run.GLOBAL_RUN_CONTEXT.runner
+        runner = _CONTEXT.runner
         timers = runner.deadlines
         if type(timers) is not cls:
             timers = runner.deadlines = cls(timers)
@@ -81,30 +82,28 @@ class Timers(trio_run.Deadlines):
         """Wake it then, unless it was woken before."""
         if moment != inf:
             self._count += 1
-            heappush(self._moments, (moment, self._count, waiter))
+            heappush(self.moments, (moment, self._count, waiter))
 
     def next_deadline(self) -> float:
         """Of scopes and waiting tasks alike."""
-        moments = self._moments
+        moments, heap = self.moments, self._heap
         while moments and moments[0][2].task is None:
             heappop(moments)
-        deadline = super().next_deadline() if self._heap else inf
+        while heap and heap[0][0] != heap[0][2]._registered_deadline:
+            heappop(heap)
+        deadline = heap[0][0] if heap else inf
         return moments[0][0] if moments and moments[0][0] < deadline else deadline
-
-    def is_due(self, now: float) -> bool:
-        """Whether the time of any of them has come."""
-        moments, heap = self._moments, self._heap
-        return bool((moments and moments[0][0] <= now) or (heap and heap[0][0] <= now))
 
     def expire(self, now: float) -> bool:
         """Cancel the scopes and wake the tasks whose time has come; whether there were any."""
         heap = self._heap
         has_expired = bool(heap) and heap[0][0] <= now and super().expire(now)
-        moments = self._moments
+        moments = self.moments
         while moments and moments[0][0] <= now:
             waiter = heappop(moments)[2]
-            has_expired = has_expired or waiter.task is not None
-            waiter.wake()
+            if waiter.task is not None:
+                has_expired = True
+                waiter.wake()
         return has_expired
 
 
@@ -122,7 +121,11 @@ def sleep_until(deadline: float) -> Awaitable[None]:
 
 def sleep(seconds: float) -> Awaitable[None]:
     """As trio.sleep."""
-    return sleep_until(trio.current_time() + seconds) if seconds > 0 else checkpoint()
+    if seconds <= 0:
+        return checkpoint()
+    waiter = _Waiter()
+    Timers.of_this_run().wake_at(trio.current_time() + seconds, waiter)
+    return waiter
 
 
 class Bell:

@@ -99,7 +99,7 @@ def _loop(
     """A run from its first task to its last; yields how long the kernel may take to bring something."""
     clock: VirtualClock = runner.clock
     timers = runner.deadlines = Timers(runner.deadlines)
-    context, runnable = trio_run.GLOBAL_RUN_CONTEXT, runner.runq
+    moments, context, runnable = timers.moments, trio_run.GLOBAL_RUN_CONTEXT, runner.runq
     try:
         runner.entry_queue.wakeup.wakeup_on_signals()  # Ctrl-C
         runner.init_task = runner.spawn_impl(runner.init, (main, args), None, "<init>", system_task=True)
@@ -110,8 +110,9 @@ def _loop(
                     runner.io_manager.process_events((yield _KERNEL_S))
                 elif moment > clock.now:
                     clock.now = moment
-            if timers.is_due(clock.now):
-                timers.expire(clock.now)
+            now, heap = clock.now, timers._heap
+            if (moments and moments[0][0] <= now) or (heap and heap[0][0] <= now):
+                timers.expire(now)
             batch = list(runnable)
             runnable.clear()
             if len(batch) > 1:

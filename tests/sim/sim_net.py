@@ -71,7 +71,8 @@ class SimNet:
 
     def latency(self) -> float:
         """The time one segment is under way."""
-        return self.random.uniform(*self.latency_s) if self.latency_s[1] else 0.0
+        least, most = self.latency_s
+        return least + (most - least) * self.random.random() if most else 0.0
 
     def is_port_reused(self) -> bool:
         """Whether a new connection gets the port of the last one."""

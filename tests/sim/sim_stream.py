@@ -29,7 +29,8 @@ class Pipe:
 
     def put(self, data: bytes, *, arrival: float) -> None:
         """Send behind everything sent before."""
-        self.last_arrival = max(self.last_arrival, arrival)
+        if arrival > self.last_arrival:
+            self.last_arrival = arrival
         self.chunks.append((self.last_arrival, data))
         self.size += len(data)
 
@@ -155,7 +156,8 @@ class SimStream:
         """See rmqha.transport.Stream."""
         has_waited, chunks = False, self.incoming.chunks
         while True:
-            self._check_usable()
+            if self.closed or self._epoch != self.host.epoch:
+                self._check_usable()
             now, deadline = trio.current_time(), self._broken_at
             if deadline <= now:
                 self._check_unbroken()
@@ -173,28 +175,31 @@ class SimStream:
             has_waited = True
 
     def _take(self, buffer: memoryview) -> int:
-        arrival, chunk = self.incoming.chunks.popleft()
+        chunks, net = self.incoming.chunks, self._net
+        arrival, chunk = chunks.popleft()
         if not chunk:
-            self.incoming.chunks.append((arrival, chunk))  # the end of the stream stays the end
+            chunks.append((arrival, chunk))  # the end of the stream stays the end
             return 0
         limit = len(buffer)
-        if self._net.is_chopped():
-            limit = min(limit, self._net.random.choice(_PIECES))
+        if net.is_chopped():
+            limit = min(limit, net.random.choice(_PIECES))
         taken = 0
         while chunk:
-            part = chunk[: limit - taken]
-            buffer[taken : taken + len(part)] = part
-            taken += len(part)
-            if len(part) < len(chunk):
-                self.incoming.chunks.appendleft((arrival, chunk[len(part) :]))
+            size, room = len(chunk), limit - taken
+            if size > room:
+                buffer[taken:limit] = chunk[:room]
+                chunks.appendleft((arrival, chunk[room:]))
+                taken = limit
                 break
-            if not self.incoming.chunks or self.incoming.chunks[0][0] > trio.current_time() or self._net.is_chopped():
+            buffer[taken : taken + size] = chunk
+            taken += size
+            if not chunks or chunks[0][0] > trio.current_time() or net.is_chopped():
                 break
-            arrival, chunk = self.incoming.chunks.popleft()
+            arrival, chunk = chunks.popleft()
             if not chunk:
-                self.incoming.chunks.append((arrival, chunk))
+                chunks.append((arrival, chunk))
         self.incoming.size -= taken
-        self._net.journal.record("net.received", self.host.address, self.peer, taken)
+        net.journal.record("net.received", self.host.address, self.peer, taken)
         self.other._writable.ring()
         return taken
 

@@ -225,17 +225,23 @@ def _enter_scope(scope: Any) -> Any:
     if scope._has_been_entered:
         raise RuntimeError("a cancel scope is entered once")
     scope._has_been_entered = True
-    runner, task = _CONTEXT.runner, _CONTEXT.task
-    now = runner.clock.current_time()
-    if scope._relative_deadline != inf:
-        scope._deadline, scope._relative_deadline = now + scope._relative_deadline, inf
-    if now >= scope._deadline:
-        scope._cancel_called, scope._cancel_reason = True, _REASON
-    status = scope._cancel_status = trio_run.CancelStatus(scope, parent=task._cancel_status)
-    _activate_cancel_status(task, status)
+    task = _CONTEXT.task
+    if scope._relative_deadline != inf or scope._deadline != inf:
+        now = _CONTEXT.runner.clock.current_time()
+        if scope._relative_deadline != inf:
+            scope._deadline, scope._relative_deadline = now + scope._relative_deadline, inf
+        if now >= scope._deadline:
+            scope._cancel_called, scope._cancel_reason = True, _REASON
+    before = task._cancel_status
+    status = scope._cancel_status = task._cancel_status = trio_run.CancelStatus(scope, parent=before)
+    if before is not None:
+        before._tasks.remove(task)
+    status._tasks.add(task)
+    if status.effectively_cancelled:
+        task._attempt_delivery_of_any_pending_cancel()
     if scope._deadline != inf and not scope._cancel_called:
         scope._registered_deadline = scope._deadline
-        runner.deadlines.add(scope._deadline, scope)
+        _CONTEXT.runner.deadlines.add(scope._deadline, scope)
     return scope
 
 
@@ -249,7 +255,10 @@ def _close_scope(scope: Any, error: BaseException | None) -> BaseException | Non
     if len(status._tasks) > 1:
         return _close_any(scope, error)
     parent = status._parent
-    _activate_cancel_status(task, parent)
+    task._cancel_status = parent
+    parent._tasks.add(task)
+    if parent.effectively_cancelled:
+        task._attempt_delivery_of_any_pending_cancel()
     is_ours = status.effectively_cancelled and (scope._shield or not parent.effectively_cancelled)
     if error is not None and is_ours:
         error = _without_cancellations(scope, error)

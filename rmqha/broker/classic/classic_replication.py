@@ -7,7 +7,7 @@ master's start the catch-up with what only its slaves still hold.
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import structlog
@@ -324,12 +324,18 @@ class ClassicReplication:
         }
 
 
+@cache
+def _field_names(kind: type) -> list[str]:
+    """Of a dataclass; none of any other."""
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
+
+
 def _plain(value: Any) -> Any:
     """Dataclasses as dictionaries, enums as their values, tuples as lists: what JSON holds."""
     if value is None or isinstance(value, int | float | str):
         return value
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if names := _field_names(type(value)):  # type: ignore[arg-type]  # a class is hashable, whatever mypy thinks
+        return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -3,6 +3,7 @@
 Source: spec: remoting §2.7 (25, 26, 305, 306, 316, 329, 907); rocketmq-all-4.9.8 AdminBrokerProcessor.java.
 """
 
+from functools import cached_property
 from typing import Any, Final
 
 import structlog
@@ -34,12 +35,23 @@ class AdminBrokerProcessor:
     def __init__(
         self, config: BrokerConfig, store: DefaultMessageStore, topics: TopicConfigManager, replication: Replication
     ) -> None:
+        self._config: Final = config
         self._store: Final = store
         self._topics: Final = topics
         self._replication: Final = replication
-        self._config_text: Final = _as_text(config)
-        self._origins: Final = java_json.dumps(_origins(config))
         self._lines: Final = LogLimit()
+
+    @cached_property
+    def _config_text(self) -> bytes:
+        """``key=value`` lines, as java.util.Properties reads them; few brokers are ever asked for them."""
+        shown = shown_config(self._config)
+        return "".join(f"{format_property(key.name, value)}\n" for key, value, _ in shown).encode()
+
+    @cached_property
+    def _origins(self) -> str:
+        """Of each key that was set, where: file and line, or the command line."""
+        shown = shown_config(self._config)
+        return java_json.dumps({key.name: origin for key, _, origin in shown if origin != "default"})
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes this processor answers."""
@@ -113,13 +125,3 @@ def _connection_info(connection: dict[str, Any], end: int) -> dict[str, Any]:
         "transferFromWhere": connection["next_transfer_from_where"],
         "transferredByteInSecond": int(connection["rate_bytes_s"]),
     }
-
-
-def _origins(config: BrokerConfig) -> dict[str, str]:
-    """Of each key that was set, where: file and line, or the command line."""
-    return {key.name: origin for key, _, origin in shown_config(config) if origin != "default"}
-
-
-def _as_text(config: BrokerConfig) -> bytes:
-    """``key=value`` lines, as java.util.Properties reads them."""
-    return "".join(f"{format_property(key.name, value)}\n" for key, value, _ in shown_config(config)).encode()

@@ -105,8 +105,8 @@ class ScheduleMessageService:
             if store.flushed_offset < store.max_offset and (
                 self._offsets.has_unsettled
                 or any(
-                    store.next_queue_offset(SCHEDULE_TOPIC, queue_id)
-                    > store.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+                    (end := store.next_queue_offset(SCHEDULE_TOPIC, queue_id))  # most levels are never used
+                    and end > store.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
                     for queue_id in levels
                 )
             ):
