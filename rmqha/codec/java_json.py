@@ -11,8 +11,7 @@ Source: spec: commitlog §11, remoting.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from json.encoder import encode_basestring
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from operator import methodcaller
 from types import NoneType
@@ -84,20 +83,12 @@ def loads(raw: str | bytes | bytearray | memoryview, *, java_keys: bool = True) 
         raise RemoteProtocolError("JSON is nested too deeply") from None
 
 
-def _make_encode() -> Callable[[Any], str]:
-    """As json.dumps, which makes two encoders for each call with other than its defaults; objects say what they are."""
-    encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=methodcaller("to_json"))
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # PyPy
-        return encoder.encode
-    parts = make(None, encoder.default, encode_basestring, None, ":", ",", False, False, True)
-    return lambda value: "".join(parts(value, 0))
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=methodcaller("to_json")).encode
+"""As json.dumps, which makes an encoder for each call with other than its defaults; objects say what they are."""
+_LEAVES: Final = (str, int, float, NoneType)
 
 
-_encode: Final = _make_encode()
-_TEXTS_ONLY: Final = frozenset({str})
 _INTEGERS_ONLY: Final = frozenset({int})
-_LEAVES_ONLY: Final = frozenset({str, int, float, bool, NoneType})
 
 
 def dumps(value: Any) -> str:
@@ -125,11 +116,7 @@ def dump_parts(value: Any) -> Iterator[str]:
     before = "{"
     for key in list(value):
         yield f"{before}{_key_text(key)}:"
-        item = value[key]
-        if isinstance(item, dict) and _is_flat(item):  # most: a topic, a group
-            yield _encode(item)
-        else:
-            yield from dump_parts(item)
+        yield from dump_parts(value[key])
         before = ","
     yield "}"
 
@@ -145,13 +132,13 @@ def _dump_items(items: Sequence[Any]) -> Iterator[str]:
 
 def _is_flat(members: dict[Any, Any]) -> bool:
     """Whether nothing in it needs more than plain JSON."""
-    return _TEXTS_ONLY.issuperset(map(type, members)) and _LEAVES_ONLY.issuperset(map(type, members.values()))
+    return all(type(key) is str and isinstance(item, _LEAVES) for key, item in members.items())
 
 
 def _key_text(key: object) -> str:
     if isinstance(key, ObjectKey) or (isinstance(key, int) and not isinstance(key, bool)):
         return str(key)
-    return encode_basestring(str(key))
+    return _encode(str(key))
 
 
 def _skip(text: str, at: int) -> int:
