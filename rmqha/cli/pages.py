@@ -26,6 +26,7 @@ class Page(StrEnum):
     BELOW_MIN = "docs/operations.md, 'Slave below the master'"
     HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
     CERTIFICATES = "docs/security.md, 'Making certificates'"
+    ACCOUNTS = "docs/security.md, 'Accounts (ACL)'"
     NO_LEADER = "docs/dledger.md, 'Nobody leads'"
 
 

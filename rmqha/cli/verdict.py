@@ -81,6 +81,7 @@ _REFUSED_PAGES: Final = {
     "slave-below-min": Page.BELOW_MIN,
     "stranger": Page.WRONG_PORT,
 }
+_REFUSED_ACCOUNT: Final = "AclException"
 _HALTS_AFTER_S: Final = 5.0
 
 
@@ -252,10 +253,16 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         reasons.append(see(f"{state}: {told}", page_of(state)))
     failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     behind = client["received_offset"] - client["durable_offset"]
-    reasons += [see(told, Page.SLAVE_WAITS) for told in facts.get("not_learned", ())]
+    reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
+
+
+def _not_learned(told: str) -> str:
+    if _REFUSED_ACCOUNT not in told:
+        return see(told, Page.SLAVE_WAITS)
+    return see(f"{told}. Correct the account in the file of aclCredentialsPath, then restart this slave", Page.ACCOUNTS)
 
 
 def _number(text: str | None) -> int | None:

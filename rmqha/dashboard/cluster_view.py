@@ -131,8 +131,8 @@ def _replica_edges(master: Row, rows: list[Row], nodes: dict[str, Row]) -> list[
         watched = mine.get(name) or _nameless(replica, replicas, others)
         key = watched["address"] if watched else f"seen {master['address']} {name or replica['peer']}"
         level = edge_level(replica["state"])
-        if replica["gone"] and key in edges:
-            continue  # it has come back since
+        if replica["gone"] and (key in edges or (watched and not name)):
+            continue  # it has come back since, or says itself how it is
         if key not in nodes:
             nodes[key] = _seen(key, name or replica["peer"], "SLAVE", level=level, state=replica["state"])
         silent = master["trouble"] or (level != FAILED and (watched or {}).get("trouble"))
@@ -149,13 +149,13 @@ def _replica_edges(master: Row, rows: list[Row], nodes: dict[str, Row]) -> list[
 
 
 def _nameless(replica: Row, replicas: list[Row], others: list[Row]) -> Row | None:
-    """The slave that this must be, if it has not told its name yet: the only other one on its host."""
-    if replica["name"] or replica["gone"]:
+    """The slave that this must be, if it has not told its name, or never did: the only other one on its host."""
+    if replica["name"]:
         return None
     host = host_of(replica["peer"])
-    nameless = [one for one in replicas if not (one["name"] or one["gone"]) and host_of(one["peer"]) == host]
+    present = [one for one in replicas if not (one["name"] or one["gone"]) and host_of(one["peer"]) == host]
     there = [row for row in others if host_of(row["address"]) == host]
-    return there[0] if len(nameless) == len(there) == 1 else None
+    return there[0] if len(there) == 1 and len(present) == (0 if replica["gone"] else 1) else None
 
 
 def _following(slave: Row, rows: list[Row], nodes: dict[str, Row]) -> Row:

@@ -86,6 +86,7 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
         (slave("misconfigured"), Page.MIXED_UP),
         (slave("waiting"), Page.SLAVE_WAITS),
         (slave("transfer", not_learned=["no topics"]), Page.SLAVE_WAITS),
+        (slave("transfer", not_learned=["no topics: AclException: no such account"]), Page.ACCOUNTS),
         (member(leader=None), Page.NO_LEADER),
     ],
 )

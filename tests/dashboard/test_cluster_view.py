@@ -61,6 +61,18 @@ async def test_a_slave_that_has_not_told_its_name_is_the_only_one_on_its_host(au
     assert len(edges(await viewed(FakeAsker(elsewhere), A, B))) == 2
 
 
+async def test_one_that_left_without_a_name_is_the_slave_that_is_watched_on_its_host(
+    autojump_clock: MockClock,
+) -> None:
+    """It was drawn a second time, as somebody whom nobody watches."""
+    gone = GONE | {"name": "", "peer": "10.0.0.2:5000"}
+    departed = {"connections": [], "refused": [], "departed": [gone, gone | {"peer": "10.0.0.2:5002"}]}
+    tables = {A: table(master(ha=departed)), B: table(slave("diverged"))}
+    assert edges(await viewed(FakeAsker(tables), A, B)) == [(A, B, "diverged", "failed")]
+    elsewhere = {A: table(master(ha=departed | {"departed": [gone | {"peer": "10.0.0.7:1"}]})), B: tables[B]}
+    assert len(edges(await viewed(FakeAsker(elsewhere), A, B))) == 2
+
+
 async def test_a_slave_that_diverged_is_not_followed_by_its_masters_word(autojump_clock: MockClock) -> None:
     told = await viewed(FakeAsker({A: table(master()), B: table(slave("diverged"))}), A, B)
     assert edges(told) == [(A, B, "diverged", "failed")]
