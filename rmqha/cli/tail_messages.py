@@ -12,10 +12,15 @@ from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
-from rmqha.errors import NoRouteError, RemotingError, RmqhaError, errors_in
+from rmqha.errors import NoRouteError, RemoteProtocolError, RemotingError, RmqhaError, errors_in
 
 _HELD_S: Final = 1.0
 """A broker holds a pull that finds no tag that fits up to the queue's end: that all is read is known only then."""
+
+_DAMAGED: Final = (
+    "if it is damaged in the broker's log, 'rmqha log verify STORE' on that machine says so: docs/recovery.md. A "
+    "replica may have it whole: --broker"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,5 +160,6 @@ def _in_words(plan: TailPlan, error: BaseException) -> CliError:
         return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)
     if isinstance(error, RemotingError):
         return UnreachableError(plan.address, str(error))
-    hint = sign_in_hint(str(error), otherwise="")
+    damaged = _DAMAGED if isinstance(error, RemoteProtocolError) else ""
+    hint = sign_in_hint(str(error), otherwise=damaged)
     return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)

@@ -133,6 +133,21 @@ async def test_a_queue_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
             assert failure.why == "it has no queue 2, but 0 to 1"
 
 
+async def test_where_a_record_is_damaged_the_next_step_is_told(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    broker = FakeBroker()
+    async with cluster_of(broker) as cluster:
+        async with cluster.producer() as producer:
+            await send(producer, 1)
+        for records in broker.log.records.values():
+            records[:] = [bytes(record[:4]) + b"\xff" * (len(record) - 4) for record in records]
+        monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
+        failure = await tail_messages(plan(broker))
+    assert failure is not None
+    assert "rmqha log verify" in failure.hint
+
+
 async def test_a_queue_that_appears_meanwhile_is_for_the_next_time(capsys: Output) -> None:
     consumer = FakeConsumer()
     poll = consumer.poll
