@@ -1,5 +1,6 @@
 """Looking for messages at one broker. Each function returns what was found, and why if that is nothing."""
 
+import time
 from collections.abc import Iterable
 
 from rmqha.cli.ask import BrokerConnection, RefusedError
@@ -27,6 +28,8 @@ _BODIES_SIZE_MAX = 64 << 20
 """Of the bodies that are inflated, together; what is beyond is shown as it is stored."""
 _UNIQUE_MAX = 32
 _QUEUES_MAX = 256
+_SEARCH_S = 30.0
+"""Then no more queues are asked: each may take as long as a question may."""
 _PULLED_MAX = 32
 _NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 _TOOLS_CONSUMER = "TOOLS_CONSUMER"
@@ -89,15 +92,16 @@ def by_time(
 ) -> Found:
     """The first messages of a topic that were stored in a range of time, oldest first. Raises as :func:`by_offset`."""
     queues = [queue.queue_id for queue in topic_stats(connection, topic) if queue.first < queue.end]
-    stored = [
-        one
-        for queue_id in queues[:_QUEUES_MAX]
-        for one in _pull_since(connection, SearchOffsetRequestHeader(topic, queue_id, between_ms[0]), limit)
-        if between_ms[0] <= one.store_timestamp_ms <= between_ms[1]
-    ]
-    stored.sort(key=lambda one: (one.store_timestamp_ms, one.physical_offset))
-    where = f"the first {_QUEUES_MAX} queues" if len(queues) > _QUEUES_MAX else "any queue"
-    return _readable(stored[:limit], broker_name), f"no message of this topic was stored then, in {where}"
+    first, asked, until = list[StoredMessage](), 0, time.monotonic() + _SEARCH_S
+    for queue_id in queues[:_QUEUES_MAX]:
+        if time.monotonic() > until:
+            break
+        asked += 1
+        found = _pull_since(connection, SearchOffsetRequestHeader(topic, queue_id, between_ms[0]), limit)
+        first += [one for one in found if between_ms[0] <= one.store_timestamp_ms <= between_ms[1]]
+        first = sorted(first, key=lambda one: (one.store_timestamp_ms, one.physical_offset))[:limit]
+    where = f"the {asked} queues that were asked" if asked < len(queues) else "any queue"
+    return _readable(first, broker_name), f"no message of this topic was stored then, in {where}"
 
 
 def _pull_since(connection: BrokerConnection, since: SearchOffsetRequestHeader, limit: int) -> list[StoredMessage]:

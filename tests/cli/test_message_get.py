@@ -127,6 +127,15 @@ def test_by_time_the_first_of_all_queues_are_found_oldest_first(queues: FakeBrok
     assert found(capsys, *stored_since(NOW_MS + 1), "--until", str(NOW_MS + 7)) == [200, 300]
 
 
+def test_by_time_a_broker_that_answers_slowly_is_not_asked_for_ever(
+    queues: FakeBrokers, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqha.cli.message_search._SEARCH_S", -1.0)
+    assert run(["message", "get", *stored_since(NOW_MS), "-b", A]) == 1
+    assert "in the 0 queues that were asked" in capsys.readouterr().err
+    assert RequestCode.PULL_MESSAGE not in queues.codes_asked()
+
+
 def test_by_time_nothing_is_found_where_nothing_was_stored(queues: FakeBrokers, capsys: Output) -> None:
     assert run(["message", "get", *stored_since(NOW_MS + 10), "-b", A]) == 1
     assert "stored then, in any queue" in capsys.readouterr().err
