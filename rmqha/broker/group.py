@@ -7,7 +7,7 @@ answer tells who the master is. A RocketMQ slave tells nothing, and is believed 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -21,8 +21,13 @@ logger = structlog.get_logger()
 _MEMBERS_MAX: Final = 64
 _PRESENT_S: Final = 12.0
 """A slave that does not follow asks again after 5 s at most, and an address that is silent holds it up for 3 s."""
+_TOLD_FOR_S: Final = 30.0
+"""A slave asks its master every ten seconds."""
+_TOLD_MAX: Final = 8
+_ADDRESS_SIZE_MAX: Final = 80
 _DIGITS_MAX: Final = 19
 _NAME_SIZE_MAX: Final = 255
+_ONE_REACHED: Final = "clients reach only one of them, and they count as one replica"
 _PORT: Final = "listenPort"
 _HA_PORT: Final = "haClientPort"
 """The port at the slave's side of its HA connection: on one host it tells one slave from another."""
@@ -57,6 +62,9 @@ class ReplicationGroup:
         self._file_size: Final = config.mapped_file_size_commit_log
         self._listen_port: Final = config.listen_port
         self._introduced: Final[dict[tuple[str, str], _Introduced]] = {}
+        self._namesakes: list[str] = []
+        """Where those listen, this broker among them, that its master heard say this brokerId; empty if it is alone."""
+        self._told_at = 0.0
         self._log_limit: Final = LogLimit()
         self.broker_name = config.broker_name
         self.slave_addresses: Final = slave_addresses
@@ -101,21 +109,45 @@ class ReplicationGroup:
         if is_new and (clashes := self.clashes(now=now)) and self._log_limit.take(now=now):
             logger.warning("group.mixed_up", clashes=clashes)
 
+    def on_told(self, status: dict[str, Any], *, now: float) -> GroupMember:
+        """Return who another broker is by its status document, and note who else has this broker's id there.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: the document does not say so.
+        """
+        size = status.get("mapped_file_size_commit_log")
+        shared = status.get("shared_ids", {}).get(str(self._broker_id), ())
+        namesakes = [str(address)[:_ADDRESS_SIZE_MAX] for address in shared[:_TOLD_MAX]]
+        is_new, self._namesakes, self._told_at = namesakes != self._namesakes, namesakes, now
+        if namesakes and is_new and self._log_limit.take(now=now):
+            logger.warning("group.broker_id_shared", broker_id=self._broker_id, brokers=namesakes)
+        return GroupMember(str(status["broker_name"]), int(status["broker_id"]), None if size is None else int(size))
+
     def clashes(self, *, now: float) -> list[str]:
         """What does not belong together, a sentence each, among the brokers that are there now."""
+        apart = [(":".join(where), self.why_apart(self._introduced[where].member)) for where in self._present(now)]
+        clashes = [f"{address}: {why}" for address, why in apart if why]
+        clashes += [
+            f"{' and '.join(addresses)}: all have brokerId={broker_id}: {_ONE_REACHED}"
+            for broker_id, addresses in self.shared_ids(now=now).items()
+        ]
+        if self._namesakes and now < self._told_at + _TOLD_FOR_S:
+            clashes.append(
+                f"{' and '.join(self._namesakes)} say brokerId={self._broker_id}, as this broker's master hears, and "
+                f"one of them is this broker: {_ONE_REACHED}. Give each its own"
+            )
+        return clashes
+
+    def shared_ids(self, *, now: float) -> dict[str, list[str]]:
+        """By brokerId, where those listen that are there now and have it, if they are several."""
         by_id: dict[int | None, list[str]] = {}
-        clashes = []
         for where in self._present(now):
-            member, address = self._introduced[where].member, ":".join(where)
-            by_id.setdefault(member.broker_id, []).append(address)
-            if why := self.why_apart(member):
-                clashes.append(f"{address}: {why}")
-        return clashes + [
-            f"{' and '.join(sorted(addresses))}: all have brokerId={broker_id}: clients reach only one of them, and "
-            "they count as one replica"
+            by_id.setdefault(self._introduced[where].member.broker_id, []).append(":".join(where))
+        return {
+            str(broker_id): sorted(addresses)
             for broker_id, addresses in by_id.items()
             if len(addresses) > 1 and broker_id is not None
-        ]
+        }
 
     def following(self) -> dict[int, str]:
         """By brokerId, where clients find those that follow this broker by a connection of this moment.

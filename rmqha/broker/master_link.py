@@ -130,7 +130,7 @@ class MasterLink:
                 _check_serving(address, status)
                 if is_ours and status["ha"]["port"] != ha_port:
                     return None
-                member = _member_of_status(status) if is_ours else await _ask_rocketmq(client)
+                member = self._on_told(status) if is_ours else await _ask_rocketmq(client)
             ends = _offset(table["commitLogMinOffset"]), _offset(table["commitLogMaxOffset"])
             return LogRange(*ends, checks_reports=is_ours, member=member)
         except BrokerStartingError:
@@ -270,11 +270,14 @@ class MasterLink:
         table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
         try:
             is_ours = STATUS_KEY in table
-            member = _member_of_status(_status_of(table)) if is_ours else await _ask_rocketmq(client)
+            member = self._on_told(_status_of(table)) if is_ours else await _ask_rocketmq(client)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
+
+    def _on_told(self, status: dict[str, Any]) -> GroupMember:
+        return self._group.on_told(status, now=trio.current_time())
 
 
 def open_link(
@@ -366,12 +369,6 @@ def _status_of(table: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(status, dict):
         raise TypeError("its status is no JSON object")
     return status
-
-
-def _member_of_status(status: dict[str, Any]) -> GroupMember:
-    """Who one of our brokers is, by its status. Raises KeyError, TypeError or ValueError if it does not say so."""
-    size = status.get("mapped_file_size_commit_log")
-    return GroupMember(str(status["broker_name"]), int(status["broker_id"]), None if size is None else int(size))
 
 
 async def _ask_rocketmq(client: RemotingClient) -> GroupMember | None:

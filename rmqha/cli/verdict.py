@@ -16,7 +16,8 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
-    group_clashes    what does not belong together among this broker and its slaves, a sentence each
+    group_clashes    what does not belong together among this broker, its master and its slaves, a sentence each
+    shared_ids       of each brokerId that several of its slaves have: where these listen
     put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
@@ -205,7 +206,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
             reasons.append(see(f"{current} connections count as {slaves}: {_ONE_SLAVE}", Page.TUNNEL))
         reasons += [f"{named(gone)} left {gone['last_s_ago']:.0f} s ago: {gone['reason']}" for gone in _latest(facts)]
     reasons += [_lagging(connection) for connection in connections if connection["state"] != IN_SYNC]
-    reasons += [see(clash, Page.MIXED_UP) for clash in facts.get("group_clashes", ())]
+    reasons += _clashes(facts)
     reasons += [_turned_away(one) for one in facts["ha"]["refused"] if one["last_s_ago"] < REFUSED_RECENTLY_S]
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
@@ -218,6 +219,10 @@ def _lagging(connection: dict[str, Any]) -> str:
     if connection["rate_bytes_s"] or connection["lag_s"] < _HALTS_AFTER_S:
         return behind
     return f"{behind} for {connection['lag_s']:.0f} s, and takes nothing: is its process stopped, or its disk stuck?"
+
+
+def _clashes(facts: dict[str, Any]) -> list[str]:
+    return [see(clash, Page.MIXED_UP) for clash in facts.get("group_clashes", ())]
 
 
 def _turned_away(refused: dict[str, Any]) -> str:
@@ -255,6 +260,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")
+    reasons += _clashes(facts)
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
 
