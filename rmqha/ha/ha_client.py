@@ -297,6 +297,7 @@ class HAClient:
             verified_offset=log.max_offset,
             durable_offset=log.flushed.value,
             reported_offset=self._reported_offset if connection is None else connection.reported_offset,
+            heard_s_ago=None if connection is None else connection.heard_s_ago,
             connections=self._connections,
             corrupt_streams=self._corrupt_streams,
             diverged_at=self._diverged_at,
