@@ -31,6 +31,9 @@ _ONE_REACHED: Final = "clients reach only one of them, and they count as one rep
 _PORT: Final = "listenPort"
 _HA_PORT: Final = "haClientPort"
 """The port at the slave's side of its HA connection: on one host it tells one slave from another."""
+_TROUBLE: Final = "haTrouble"
+"""Why a slave takes nothing at present, in a sentence."""
+_TROUBLE_SIZE_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class _Introduced:
     at: float
     ha_client_port: str
     """Of the HA connection that it follows by; empty if it did not say."""
+    trouble: str
 
 
 class ReplicationGroup:
@@ -48,6 +52,7 @@ class ReplicationGroup:
         broker_name: what clients are told; a slave without ``brokerName`` takes its master's.
         slave_addresses: host and port of each slave's connection of this moment.
         name_slave: told host and port of a slave's HA connection, and its ``brokerName/brokerId``.
+        trouble: says why this broker takes nothing of a log at present; empty if it does.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class ReplicationGroup:
         *,
         slave_addresses: Callable[[], Iterable[tuple[str, str]]],
         name_slave: Callable[[str, int, str], None],
+        trouble: Callable[[], str] = str,
     ) -> None:
         self._is_named: Final = "brokerName" in config.origins
         self._broker_id: Final = config.broker_id
@@ -69,6 +75,8 @@ class ReplicationGroup:
         self.broker_name = config.broker_name
         self.slave_addresses: Final = slave_addresses
         self.name_slave: Final = name_slave
+        self.trouble: Final = trouble
+        self._followed_from: int | None = None
 
     @property
     def member(self) -> GroupMember:
@@ -89,10 +97,17 @@ class ReplicationGroup:
 
     def introduce(self, ha_client_port: int | None = None) -> dict[str, str]:
         """The fields of a request that say who asks; a slave that follows also says from which port it does."""
+        self._followed_from = ha_client_port
         name = {"brokerName": self.broker_name} if self._is_named else {}
+        if trouble := self.trouble():
+            name[_TROUBLE] = trouble[:_TROUBLE_SIZE_MAX]
         facts = {"brokerId": self._broker_id, "mappedFileSizeCommitLog": self._file_size, _PORT: self._listen_port}
         followed_from = {} if ha_client_port is None else {_HA_PORT: ha_client_port}
         return name | {key: str(value) for key, value in (facts | followed_from).items()}
+
+    def complain(self) -> dict[str, str]:
+        """The fields of a question that need not say who asks: as :meth:`introduce` if there is any trouble."""
+        return self.introduce(self._followed_from) if self.trouble() else {}
 
     def on_introduced(self, host: str, fields: Mapping[str, str], *, now: float) -> None:
         """A broker on ``host`` has said who it is. What does not belong together is logged when it is new."""
@@ -100,9 +115,10 @@ class ReplicationGroup:
             return
         member, where = member_of(fields), (host, fields.get(_PORT, "")[:_DIGITS_MAX])
         if (ha_client_port := _number(fields.get(_HA_PORT))) is not None:
-            self.name_slave(host, ha_client_port, f"{member.broker_name or self.broker_name}/{member.broker_id}")
+            self.name_slave(host, ha_client_port, self._name_of(member))
         before = self._introduced.pop(where, None)
-        self._introduced[where] = _Introduced(member, now, "" if ha_client_port is None else str(ha_client_port))
+        followed_from = "" if ha_client_port is None else str(ha_client_port)
+        self._introduced[where] = _Introduced(member, now, followed_from, fields.get(_TROUBLE, "")[:_TROUBLE_SIZE_MAX])
         if len(self._introduced) > _MEMBERS_MAX:
             del self._introduced[next(iter(self._introduced))]
         is_new = before is None or before.member != member
@@ -137,6 +153,17 @@ class ReplicationGroup:
                 f"one of them is this broker: {_ONE_REACHED}. Give each its own"
             )
         return clashes
+
+    def troubles(self, *, now: float) -> list[str]:
+        """Which slaves said a moment ago that they take nothing at present, and why, a sentence each."""
+        return [
+            f"{':'.join(where)} ({self._name_of(one.member)}) takes nothing, and says why: {one.trouble}"
+            for where, one in self._introduced.items()
+            if one.trouble and now < one.at + _TOLD_FOR_S
+        ]
+
+    def _name_of(self, member: GroupMember) -> str:
+        return f"{member.broker_name or self.broker_name}/{member.broker_id}"
 
     def shared_ids(self, *, now: float) -> dict[str, list[str]]:
         """By brokerId, where those listen that are there now and have it, if they are several."""

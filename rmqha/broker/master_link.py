@@ -167,7 +167,8 @@ class MasterLink:
         """What a broker of ours says of itself; empty of one of RocketMQ's, None if there is no answer to use."""
         try:
             async with open_link(self._network, address, credentials=self.credentials) as client:
-                table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+                fields = self._group.complain()
+                table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, fields)).get("table") or {}
             return _status_of(table) if STATUS_KEY in table else {}
         except (RemotingError, RemoteProtocolError, OSError, AttributeError, TypeError, ValueError) as error:
             logger.debug("master_link.no_answer", address=address, reason=str(error))
@@ -195,6 +196,8 @@ class MasterLink:
             was_joined, self._known_topics = is_joined(), frozenset(self._topics.learned)
             if not is_apart():
                 await self.synchronize(address)
+            elif self._group.trouble():
+                await self._ask_status(address)
             with trio.move_on_after(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S):
                 await trio.sleep(_NEWS_AFTER_S)
                 while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
@@ -267,7 +270,7 @@ class MasterLink:
         Raises:
             RemoteProtocolError: it is of another group: its offsets would hide messages.
         """
-        table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+        table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, self._group.complain())).get("table") or {}
         try:
             is_ours = STATUS_KEY in table
             member = self._on_told(_status_of(table)) if is_ours else await _ask_rocketmq(client)

@@ -17,6 +17,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker, its master and its slaves, a sentence each
+    slave_troubles   which slaves take nothing at present, and why, as they say themselves, a sentence each
     shared_ids       of each brokerId that several of its slaves have: where these listen
     put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
@@ -73,7 +74,7 @@ _SLAVE_PAGES: Final = {
     "ahead": Page.AHEAD,
     "below-min": Page.BELOW_MIN,
     "diverged": Page.DIVERGED,
-    "disk-full": Page.NOT_SEND_OK,
+    "disk-full": Page.SLAVE_FULL,
     "failed": Page.WRITE_FAILED,
     "misconfigured": Page.MIXED_UP,
 }
@@ -211,6 +212,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     reasons += [
         _silent(facts, one, named(one)) for one in connections if one["state"] == IN_SYNC and _is_late(facts, one)
     ]
+    reasons += [see(told, Page.SLAVE_FULL) for told in facts.get("slave_troubles", ())]
     reasons += _clashes(facts)
     reasons += [_turned_away(one) for one in facts["ha"]["refused"] if one["last_s_ago"] < REFUSED_RECENTLY_S]
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
