@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import trio
 
+from rmqha.broker.tables.offset_shares import OffsetShares
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.codec import java_json
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
-from rmqha.shares import Shares
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 
 _INT64: Final = range(-(2**63), 2**63)
@@ -39,7 +39,7 @@ class ConsumerOffsetManager:
     def __init__(self) -> None:
         self._table: OffsetTable = {}
         self._entries = self._size = 0
-        self._entry_shares, self._size_shares = Shares(), Shares()
+        self._shares: Final = OffsetShares()
         self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
@@ -62,8 +62,8 @@ class ConsumerOffsetManager:
         if queues is None or queue_id not in queues:
             host = host_of(peer)
             self._check_new(group, topic, host=host)
-            self._entry_shares.add(host, 1)
-            self._size_shares.add(host, self._size_of_new(key))
+            key_size = 0 if queues is not None else _size_of_key(key)
+            self._shares.take(key, queue_id, host=host, size=_QUEUE_SIZE, key_size=key_size)
             self._put_new(key, queue_id, offset)
         else:
             queues[queue_id] = offset
@@ -84,13 +84,10 @@ class ConsumerOffsetManager:
         size, free = self._size_of_new(key), TABLE_SIZE_MAX - self._size
         if size > free:
             return f"the offsets of {self._entries} queues take {TABLE_SIZE_MAX} bytes, which is what slaves can fetch"
-        if not self._entry_shares.has_room(host, 1, free=ENTRIES_MAX - self._entries) or not self._size_shares.has_room(
-            host, size, free=free
-        ):
-            added = self._entry_shares.of(host)
+        if not self._shares.has_room(host, size, entries_free=ENTRIES_MAX - self._entries, size_free=free):
             return (
-                f"since this broker started clients of {host} have added those of {added} queues, as much as is left "
-                "for all other hosts"
+                f"since this broker started clients of {host} have added those of {self._shares.of(host)} queues, as "
+                "much as is left for all other hosts"
             )
         return ""
 
@@ -115,6 +112,7 @@ class ConsumerOffsetManager:
                 if (queues := self._table.pop(key, None)) is not None:
                     self._entries -= len(queues)
                     self._size -= _QUEUE_SIZE * len(queues) + _size_of_key(key)
+                    self._shares.give_back_all(key)
                     self.dirty = True
             await trio.lowlevel.checkpoint()
 
@@ -193,7 +191,9 @@ class ConsumerOffsetManager:
             return
         self._entries -= 1
         self._size -= _QUEUE_SIZE
+        self._shares.give_back(key, queue_id)
         if not queues:
+            self._shares.give_back_all(key)
             del self._table[key]
             self._size -= _size_of_key(key)
         self.dirty = True
