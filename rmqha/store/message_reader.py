@@ -35,7 +35,7 @@ class MessageReader:
 
     ``visible_offset()`` is the end of that part of the log. Of it, the last ``in_memory_bytes`` are taken to be in the
     page cache and may be sent in larger portions (spec: remoting §2.5, batch limits). ``on_damaged(queue, index)``
-    is told of a unit that does not lead to its record.
+    is told of a unit that does not lead to its record, ``on_given(records)`` of what a pull is answered with.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class MessageReader:
         in_memory_bytes: int,
         role: Role,
         on_damaged: Callable[[ConsumeQueue, int], None],
+        on_given: Callable[[tuple[memoryview, ...]], None],
     ) -> None:
         self._log: Final = log
         self._queues = queues
@@ -54,6 +55,7 @@ class MessageReader:
         self._in_memory_bytes = in_memory_bytes
         self._role = role
         self._on_damaged = on_damaged
+        self._on_given = on_given
 
     def get_message(
         self,
@@ -125,14 +127,16 @@ class MessageReader:
                 views.append(record)
                 total += size
             examined += 1
-        if views:
+        given = tuple(views)
+        if given:
             status = GetMessageStatus.FOUND
+            self._on_given(given)
         return GetMessageResult(
             status,
             offset + examined,
             queue.min_offset_in_queue,
             queue.max_offset_in_queue,
-            tuple(views),
+            given,
             total,
         )
 
