@@ -1,26 +1,30 @@
 """DamagedRecords: looks, behind the pulls, whether what they were given is what was stored.
 
 A pull answers with bytes as they lie in the log: where a disk has changed a body since, only its CRC tells, and of
-consumers only some compare it, and tell nobody. So of what pulls are given some is checked here afterwards, ten
-answers a second: all of what is consumed slowly, a part of what is consumed fast, and sooner or later what a consumer
-asks for again and again.
+consumers only some compare it, and tell nobody. So what pulls were given
+is checked here afterwards, a fiftieth of the time: all of what is consumed slowly, and a part of what is consumed fast.
 """
 
-from collections.abc import Sequence
+from collections import deque
 from typing import Final
 
 import structlog
 import trio
 
-from rmqha.codec.record.layout import physical_offset_at
 from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import StoreReadError
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.log import Log
 
 logger = structlog.get_logger()
 
-_PAUSE_S: Final = 0.1
-"""Between two answers, each of which may have 256 KiB: less than a millisecond's work."""
+_ANSWERS_MAX: Final = 256
+"""The last ones that wait to be checked."""
+_PAUSE_S: Final = 0.02
+_SHARE: Final = 50
+"""Checking takes one part in this many of the time."""
+_AT_ONCE: Final = 32
+"""Records: less than a millisecond's work."""
 _PLACES_MAX: Final = 64
 """More are not looked for: by then the log is to be replaced as a whole."""
 
@@ -30,31 +34,37 @@ class DamagedRecords:
 
     def __init__(self, log: Log) -> None:
         self._log: Final = log
-        self._given: list[int] = []
-        """Where the records of one answer lie that is to be checked next. They themselves would keep files mapped."""
+        self._given: Final[deque[tuple[ConsumeQueue, int, int]]] = deque(maxlen=_ANSWERS_MAX)
+        """By their places in queues: the records themselves would keep files mapped."""
         self._woken = trio.Event()
         self._places: Final[dict[int, str]] = {}
 
-    def note_given(self, records: Sequence[memoryview]) -> None:
-        """Hot path: a pull was given these."""
-        if not self._given:
-            self._given = [physical_offset_at(record) for record in records]
-            self._woken.set()
+    def note_given(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        """Hot path: a pull was answered from these places of a queue."""
+        self._given.append((queue, first, count))
+        self._woken.set()
 
     async def run(self) -> None:
         """Check what pulls are given until cancelled."""
-        while len(self._places) < _PLACES_MAX:
+        while True:
             await self._woken.wait()
-            for offset in self._given:
+            while self._given:
+                queue, first, count = self._given.popleft()
+                for begin in range(first, first + count, _AT_ONCE):
+                    begun_at = trio.current_time()
+                    self._check_units(queue, begin, min(_AT_ONCE, first + count - begin))
+                    await trio.sleep(max(_PAUSE_S, (_SHARE - 1) * (trio.current_time() - begun_at)))
+            self._woken = trio.Event()
+
+    def _check_units(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        try:
+            for offset, _, _ in queue.units(first, count):
                 self._check(offset)
-            await trio.sleep(_PAUSE_S)
-            self._given, self._woken = [], trio.Event()
+        except StoreReadError:
+            pass  # who pulls it again is told
 
     def _check(self, offset: int) -> None:
-        try:
-            record = self._log.record_at(offset, end=self._log.max_offset)
-        except StoreReadError:
-            return  # who pulls it again is told
+        record = self._log.record_at(offset, end=self._log.max_offset)
         if record is None or offset in self._places or len(self._places) >= _PLACES_MAX:
             return
         scan = scan_records(record, 0, len(record), phy_offset_base=offset)

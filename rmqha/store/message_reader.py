@@ -35,7 +35,8 @@ class MessageReader:
 
     ``visible_offset()`` is the end of that part of the log. Of it, the last ``in_memory_bytes`` are taken to be in the
     page cache and may be sent in larger portions (spec: remoting §2.5, batch limits). ``on_damaged(queue, index)``
-    is told of a unit that does not lead to its record, ``on_given(records)`` of what a pull is answered with.
+    is told of a unit that does not lead to its record, ``on_given(queue, first, count)`` of where what a
+    pull is answered with comes from.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class MessageReader:
         in_memory_bytes: int,
         role: Role,
         on_damaged: Callable[[ConsumeQueue, int], None],
-        on_given: Callable[[tuple[memoryview, ...]], None],
+        on_given: Callable[[ConsumeQueue, int, int], None],
     ) -> None:
         self._log: Final = log
         self._queues = queues
@@ -127,16 +128,15 @@ class MessageReader:
                 views.append(record)
                 total += size
             examined += 1
-        given = tuple(views)
-        if given:
+        if views:
             status = GetMessageStatus.FOUND
-            self._on_given(given)
+            self._on_given(queue, offset, examined)
         return GetMessageResult(
             status,
             offset + examined,
             queue.min_offset_in_queue,
             queue.max_offset_in_queue,
-            given,
+            tuple(views),
             total,
         )
 
