@@ -20,7 +20,7 @@ from rmqha.broker.tables.tables_origin import TablesOrigin, read_tables_origin
 from rmqha.broker.tables.topic_config import TopicTable
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
-from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.acl import Signer
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
 from rmqha.codec.transfer import OFFSET_MAX
@@ -284,7 +284,7 @@ class MasterLink:
 
 
 def open_link(
-    network: Network, address: str, *, credentials: SessionCredentials | None = None
+    network: Network, address: str, *, credentials: Signer | None = None
 ) -> AbstractAsyncContextManager[RemotingClient]:
     """A connection to another broker, whose answers hold nobody up: what is large in them is in the body."""
     return open_remoting_client(

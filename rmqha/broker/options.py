@@ -5,6 +5,7 @@ from typing import Final
 
 from rmqha.broker.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
+from rmqha.broker.credentials_file import CredentialsFile
 from rmqha.broker.processors.pull_message_processor import PullRules
 from rmqha.broker.puts.sent_records import SendRules
 from rmqha.broker.tables.topic_config_manager import TopicRules
@@ -12,14 +13,12 @@ from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.tuning import Tuning
 from rmqha.certificates import TlsOptions
 from rmqha.choices import BrokerRole, FlushDiskType, HaCatchUp, TlsMode
-from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.dledger_entry import BODY_OFFSET, ENTRY_SIZE_MAX
 from rmqha.codec.record.layout import BLANK_SIZE_MIN
 from rmqha.codec.route import PERM_READ, PERM_WRITE
 from rmqha.config import BrokerConfig
 from rmqha.config.same_settings import same_settings
 from rmqha.ha.options import HAClientOptions, HAOptions
-from rmqha.remoting.credentials import read_credentials
 from rmqha.remoting.dispatcher import RequestGuard
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.replication.role import Role, RoleKind
@@ -103,9 +102,9 @@ def guard(config: BrokerConfig, permissions: PlainPermissionManager | None) -> R
     return PlainAccessValidator(permissions, cluster=config.broker_cluster_name).validate if permissions else None
 
 
-def credentials(config: BrokerConfig) -> SessionCredentials | None:
+def credentials(config: BrokerConfig) -> CredentialsFile | None:
     """By which this broker signs what it asks other brokers. Raises ConfigError: they cannot be read."""
-    return read_credentials(config.acl_credentials_path) if config.acl_credentials_path else None
+    return CredentialsFile(config.acl_credentials_path) if config.acl_credentials_path else None
 
 
 def remoting_limits(config: BrokerConfig, tuning: Tuning) -> RemotingLimits:

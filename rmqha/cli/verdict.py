@@ -289,7 +289,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
 def _not_learned(told: str) -> str:
     if _REFUSED_ACCOUNT not in told:
         return see(told, Page.SLAVE_WAITS)
-    return see(f"{told}. Correct the account in the file of aclCredentialsPath, then restart this slave", Page.ACCOUNTS)
+    return see(f"{told}. Correct the account in the file of aclCredentialsPath: it is read again", Page.ACCOUNTS)
 
 
 def _number(text: str | None) -> int | None:

@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Final
+from typing import Final, Protocol
 
 from rmqha.codec.remoting import RemotingCommand, decode_frames
 
@@ -50,6 +50,18 @@ def is_signed(fields: Mapping[str, str], body: bytes, *, secret_key: str) -> boo
     ways = [unsigned for count in range(len(absent) + 1) for unsigned in combinations(absent, count)]
     expected = (cal_signature(fields, body, secret_key=secret_key, unsigned=way).encode() for way in ways)
     return any(hmac.compare_digest(one, signature) for one in expected)
+
+
+class Signer(Protocol):
+    """What signs requests: credentials, or a file that holds them."""
+
+    def sign(self, request: RemotingCommand) -> None:
+        """See :meth:`SessionCredentials.sign`."""
+        ...
+
+    def sign_frames(self, frames: bytes) -> bytes:
+        """See :meth:`SessionCredentials.sign_frames`."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.acl import Signer
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
@@ -53,7 +53,7 @@ class RemotingClient:
         *,
         receive_size: int = _RECEIVE_SIZE,
         header_size_max: int = FRAME_SIZE_MAX,
-        credentials: SessionCredentials | None = None,
+        credentials: Signer | None = None,
     ) -> None:
         """Nothing is received before :meth:`run`; with ``credentials`` all that is asked is signed."""
         self.address = address
@@ -210,7 +210,7 @@ async def connect_remoting_client(
     *,
     timeout_s: float = CONNECT_TIMEOUT_S,
     header_size_max: int = FRAME_SIZE_MAX,
-    credentials: SessionCredentials | None = None,
+    credentials: Signer | None = None,
 ) -> RemotingClient:
     """Connect to ``host:port``; the caller runs :meth:`RemotingClient.run`.
 
@@ -241,7 +241,7 @@ async def open_remoting_client(
     *,
     timeout_s: float = CONNECT_TIMEOUT_S,
     header_size_max: int = FRAME_SIZE_MAX,
-    credentials: SessionCredentials | None = None,
+    credentials: Signer | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """A connected client for as long as the block runs; see :func:`connect_remoting_client`."""
     client = await connect_remoting_client(

@@ -15,7 +15,7 @@ from rmqha.broker.master_link import (
 )
 from rmqha.broker.tables.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.tables.topic_config import decode_topics
-from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.acl import Signer
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     OffsetResponseHeader,
@@ -68,7 +68,7 @@ class QueueEndsClient:
         store: DefaultMessageStore,
         queue_ends: QueueEnds,
         check_group: CheckGroup,
-        credentials: SessionCredentials | None = None,
+        credentials: Signer | None = None,
     ) -> None:
         self._address: Final = address
         self._network: Final = network

@@ -1,0 +1,34 @@
+"""The account by which a broker signs what it asks others."""
+
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from rmqha.broker.credentials_file import CredentialsFile
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.remoting import RemotingCommand
+
+
+def test_a_file_that_is_corrected_is_read_again(tmp_path: Path) -> None:
+    """A slave whose account was wrong had to be restarted, where its master reads accounts that change."""
+    path = tmp_path / "tools.yml"
+    path.write_text("accessKey: first\nsecretKey: 12345678\n")
+    credentials = CredentialsFile(str(path))
+
+    def signs_as() -> str:
+        request = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
+        credentials.sign(request)
+        return request.ext_fields["AccessKey"]
+
+    assert signs_as() == "first"
+    with capture_logs() as logs:
+        path.write_text("accessKey: second-account\nsecretKey: 12345678\n")
+        assert [signs_as(), signs_as()] == ["second-account"] * 2
+        path.write_text("accessKey: nothing\n")
+        assert [signs_as(), signs_as()] == ["second-account"] * 2
+        path.unlink()
+        assert signs_as() == "second-account"
+    assert [line["event"] for line in logs] == [
+        "credentials.read", "credentials.not_read_again", "credentials.not_read_again",
+    ]  # fmt: skip
+    assert "12345678" not in str(logs)
