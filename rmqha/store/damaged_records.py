@@ -41,8 +41,9 @@ class DamagedRecords:
 
     def note_given(self, queue: ConsumeQueue, first: int, count: int) -> None:
         """Hot path: a pull was answered from these places of a queue."""
+        if not self._given:
+            self._woken.set()
         self._given.append((queue, first, count))
-        self._woken.set()
 
     async def run(self) -> None:
         """Check what pulls are given until cancelled."""
