@@ -85,6 +85,37 @@ async def test_what_is_forgotten_gives_back_its_room(limit: str, how: str, monke
             offsets.forget_queue("t", queue_id)
 
 
+@pytest.mark.parametrize("how", ["the group is removed", "its queues begin anew", "another table is taken over"])
+@pytest.mark.parametrize("limit", ["ENTRIES_MAX", "TABLE_SIZE_MAX"])
+async def test_what_is_forgotten_is_no_more_on_its_hosts_account(
+    limit: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that makes a group anew at each of its starts would have no offset kept any more, until a restart."""
+    limits = {"ENTRIES_MAX": 10, "TABLE_SIZE_MAX": 350}
+    monkeypatch.setattr(f"rmqha.broker.tables.consumer_offset_manager.{limit}", limits[limit])
+    offsets, most = ConsumerOffsetManager(), 0
+
+    def fill(filled: int = 0) -> int:
+        with suppress(RemoteProtocolError):
+            while filled < 100:
+                offsets.commit_offset("g", "t", filled, offset=1, peer="10.0.0.1:1")
+                filled += 1
+        return filled
+
+    for _ in range(4):
+        filled = fill()
+        with pytest.raises(RemoteProtocolError, match=r"clients of 10\.0\.0\.1 have added"):
+            offsets.commit_offset("g", "t", filled, offset=1, peer="10.0.0.1:1")
+        most = most or filled
+        assert filled == most > 1
+        if how == "the group is removed":
+            await offsets.remove_offset_in_turns("g")
+        elif how == "another table is taken over":
+            offsets.replace_from_json({"offsetTable": {}})
+        for queue_id in range(filled):
+            offsets.forget_queue("t", queue_id)
+
+
 async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     offsets, master = ConsumerOffsetManager(), ConsumerOffsetManager()
     offsets.commit_offset("g", "t", 0, offset=5)
