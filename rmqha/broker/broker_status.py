@@ -115,6 +115,8 @@ class BrokerStatus:
             "address": self._address,
             "mapped_file_size_commit_log": config.mapped_file_size_commit_log,
             "group_clashes": self._group.clashes(now=self._clock()),
+            "slave_troubles": self._group.troubles(now=self._clock()),
+            "shared_ids": self._group.shared_ids(now=self._clock()),
             "flush_disk_type": config.flush_disk_type.value,
             "in_sync_replicas": config.in_sync_replicas,
             "up_s": round(self._clock() - self._started_at, 3),

@@ -7,7 +7,7 @@ answer tells who the master is. A RocketMQ slave tells nothing, and is believed 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -21,11 +21,19 @@ logger = structlog.get_logger()
 _MEMBERS_MAX: Final = 64
 _PRESENT_S: Final = 12.0
 """A slave that does not follow asks again after 5 s at most, and an address that is silent holds it up for 3 s."""
+_TOLD_FOR_S: Final = 30.0
+"""A slave asks its master every ten seconds."""
+_TOLD_MAX: Final = 8
+_ADDRESS_SIZE_MAX: Final = 80
 _DIGITS_MAX: Final = 19
 _NAME_SIZE_MAX: Final = 255
+_ONE_REACHED: Final = "clients reach only one of them, and they count as one replica"
 _PORT: Final = "listenPort"
 _HA_PORT: Final = "haClientPort"
 """The port at the slave's side of its HA connection: on one host it tells one slave from another."""
+_TROUBLE: Final = "haTrouble"
+"""Why a slave takes nothing at present, in a sentence."""
+_TROUBLE_SIZE_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,7 @@ class _Introduced:
     at: float
     ha_client_port: str
     """Of the HA connection that it follows by; empty if it did not say."""
+    trouble: str
 
 
 class ReplicationGroup:
@@ -43,6 +52,7 @@ class ReplicationGroup:
         broker_name: what clients are told; a slave without ``brokerName`` takes its master's.
         slave_addresses: host and port of each slave's connection of this moment.
         name_slave: told host and port of a slave's HA connection, and its ``brokerName/brokerId``.
+        trouble: says why this broker takes nothing of a log at present; empty if it does.
     """
 
     def __init__(
@@ -51,16 +61,22 @@ class ReplicationGroup:
         *,
         slave_addresses: Callable[[], Iterable[tuple[str, str]]],
         name_slave: Callable[[str, int, str], None],
+        trouble: Callable[[], str] = str,
     ) -> None:
         self._is_named: Final = "brokerName" in config.origins
         self._broker_id: Final = config.broker_id
         self._file_size: Final = config.mapped_file_size_commit_log
         self._listen_port: Final = config.listen_port
         self._introduced: Final[dict[tuple[str, str], _Introduced]] = {}
+        self._namesakes: list[str] = []
+        """Where those listen, this broker among them, that its master heard say this brokerId; empty if it is alone."""
+        self._told_at = 0.0
         self._log_limit: Final = LogLimit()
         self.broker_name = config.broker_name
         self.slave_addresses: Final = slave_addresses
         self.name_slave: Final = name_slave
+        self.trouble: Final = trouble
+        self._followed_from: int | None = None
 
     @property
     def member(self) -> GroupMember:
@@ -81,10 +97,17 @@ class ReplicationGroup:
 
     def introduce(self, ha_client_port: int | None = None) -> dict[str, str]:
         """The fields of a request that say who asks; a slave that follows also says from which port it does."""
+        self._followed_from = ha_client_port
         name = {"brokerName": self.broker_name} if self._is_named else {}
+        if trouble := self.trouble():
+            name[_TROUBLE] = trouble[:_TROUBLE_SIZE_MAX]
         facts = {"brokerId": self._broker_id, "mappedFileSizeCommitLog": self._file_size, _PORT: self._listen_port}
         followed_from = {} if ha_client_port is None else {_HA_PORT: ha_client_port}
         return name | {key: str(value) for key, value in (facts | followed_from).items()}
+
+    def complain(self) -> dict[str, str]:
+        """The fields of a question that need not say who asks: as :meth:`introduce` if there is any trouble."""
+        return self.introduce(self._followed_from) if self.trouble() else {}
 
     def on_introduced(self, host: str, fields: Mapping[str, str], *, now: float) -> None:
         """A broker on ``host`` has said who it is. What does not belong together is logged when it is new."""
@@ -92,30 +115,66 @@ class ReplicationGroup:
             return
         member, where = member_of(fields), (host, fields.get(_PORT, "")[:_DIGITS_MAX])
         if (ha_client_port := _number(fields.get(_HA_PORT))) is not None:
-            self.name_slave(host, ha_client_port, f"{member.broker_name or self.broker_name}/{member.broker_id}")
+            self.name_slave(host, ha_client_port, self._name_of(member))
         before = self._introduced.pop(where, None)
-        self._introduced[where] = _Introduced(member, now, "" if ha_client_port is None else str(ha_client_port))
+        followed_from = "" if ha_client_port is None else str(ha_client_port)
+        self._introduced[where] = _Introduced(member, now, followed_from, fields.get(_TROUBLE, "")[:_TROUBLE_SIZE_MAX])
         if len(self._introduced) > _MEMBERS_MAX:
             del self._introduced[next(iter(self._introduced))]
         is_new = before is None or before.member != member
         if is_new and (clashes := self.clashes(now=now)) and self._log_limit.take(now=now):
             logger.warning("group.mixed_up", clashes=clashes)
 
+    def on_told(self, status: dict[str, Any], *, now: float) -> GroupMember:
+        """Return who another broker is by its status document, and note who else has this broker's id there.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: the document does not say so.
+        """
+        size = status.get("mapped_file_size_commit_log")
+        shared = status.get("shared_ids", {}).get(str(self._broker_id), ())
+        namesakes = [str(address)[:_ADDRESS_SIZE_MAX] for address in shared[:_TOLD_MAX]]
+        is_new, self._namesakes, self._told_at = namesakes != self._namesakes, namesakes, now
+        if namesakes and is_new and self._log_limit.take(now=now):
+            logger.warning("group.broker_id_shared", broker_id=self._broker_id, brokers=namesakes)
+        return GroupMember(str(status["broker_name"]), int(status["broker_id"]), None if size is None else int(size))
+
     def clashes(self, *, now: float) -> list[str]:
         """What does not belong together, a sentence each, among the brokers that are there now."""
+        apart = [(":".join(where), self.why_apart(self._introduced[where].member)) for where in self._present(now)]
+        clashes = [f"{address}: {why}" for address, why in apart if why]
+        clashes += [
+            f"{' and '.join(addresses)}: all have brokerId={broker_id}: {_ONE_REACHED}"
+            for broker_id, addresses in self.shared_ids(now=now).items()
+        ]
+        if self._namesakes and now < self._told_at + _TOLD_FOR_S:
+            clashes.append(
+                f"{' and '.join(self._namesakes)} say brokerId={self._broker_id}, as this broker's master hears, and "
+                f"one of them is this broker: {_ONE_REACHED}. Give each its own"
+            )
+        return clashes
+
+    def troubles(self, *, now: float) -> list[str]:
+        """Which slaves said a moment ago that they take nothing at present, and why, a sentence each."""
+        return [
+            f"{':'.join(where)} ({self._name_of(one.member)}) takes nothing, and says why: {one.trouble}"
+            for where, one in self._introduced.items()
+            if one.trouble and now < one.at + _TOLD_FOR_S
+        ]
+
+    def _name_of(self, member: GroupMember) -> str:
+        return f"{member.broker_name or self.broker_name}/{member.broker_id}"
+
+    def shared_ids(self, *, now: float) -> dict[str, list[str]]:
+        """By brokerId, where those listen that are there now and have it, if they are several."""
         by_id: dict[int | None, list[str]] = {}
-        clashes = []
         for where in self._present(now):
-            member, address = self._introduced[where].member, ":".join(where)
-            by_id.setdefault(member.broker_id, []).append(address)
-            if why := self.why_apart(member):
-                clashes.append(f"{address}: {why}")
-        return clashes + [
-            f"{' and '.join(sorted(addresses))}: all have brokerId={broker_id}: clients reach only one of them, and "
-            "they count as one replica"
+            by_id.setdefault(self._introduced[where].member.broker_id, []).append(":".join(where))
+        return {
+            str(broker_id): sorted(addresses)
             for broker_id, addresses in by_id.items()
             if len(addresses) > 1 and broker_id is not None
-        ]
+        }
 
     def following(self) -> dict[int, str]:
         """By brokerId, where clients find those that follow this broker by a connection of this moment.

@@ -130,7 +130,7 @@ class MasterLink:
                 _check_serving(address, status)
                 if is_ours and status["ha"]["port"] != ha_port:
                     return None
-                member = _member_of_status(status) if is_ours else await _ask_rocketmq(client)
+                member = self._on_told(status) if is_ours else await _ask_rocketmq(client)
             ends = _offset(table["commitLogMinOffset"]), _offset(table["commitLogMaxOffset"])
             return LogRange(*ends, checks_reports=is_ours, member=member)
         except BrokerStartingError:
@@ -167,7 +167,8 @@ class MasterLink:
         """What a broker of ours says of itself; empty of one of RocketMQ's, None if there is no answer to use."""
         try:
             async with open_link(self._network, address, credentials=self.credentials) as client:
-                table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+                fields = self._group.complain()
+                table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, fields)).get("table") or {}
             return _status_of(table) if STATUS_KEY in table else {}
         except (RemotingError, RemoteProtocolError, OSError, AttributeError, TypeError, ValueError) as error:
             logger.debug("master_link.no_answer", address=address, reason=str(error))
@@ -195,6 +196,8 @@ class MasterLink:
             was_joined, self._known_topics = is_joined(), frozenset(self._topics.learned)
             if not is_apart():
                 await self.synchronize(address)
+            elif self._group.trouble():
+                await self._ask_status(address)
             with trio.move_on_after(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S):
                 await trio.sleep(_NEWS_AFTER_S)
                 while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
@@ -267,14 +270,17 @@ class MasterLink:
         Raises:
             RemoteProtocolError: it is of another group: its offsets would hide messages.
         """
-        table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+        table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, self._group.complain())).get("table") or {}
         try:
             is_ours = STATUS_KEY in table
-            member = _member_of_status(_status_of(table)) if is_ours else await _ask_rocketmq(client)
+            member = self._on_told(_status_of(table)) if is_ours else await _ask_rocketmq(client)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
+
+    def _on_told(self, status: dict[str, Any]) -> GroupMember:
+        return self._group.on_told(status, now=trio.current_time())
 
 
 def open_link(
@@ -366,12 +372,6 @@ def _status_of(table: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(status, dict):
         raise TypeError("its status is no JSON object")
     return status
-
-
-def _member_of_status(status: dict[str, Any]) -> GroupMember:
-    """Who one of our brokers is, by its status. Raises KeyError, TypeError or ValueError if it does not say so."""
-    size = status.get("mapped_file_size_commit_log")
-    return GroupMember(str(status["broker_name"]), int(status["broker_id"]), None if size is None else int(size))
 
 
 async def _ask_rocketmq(client: RemotingClient) -> GroupMember | None:

@@ -53,6 +53,7 @@ def _replica(connection: dict[str, Any]) -> str:
         f"lag {human_bytes(connection['lag_bytes'])}, {connection['lag_s']:.1f} s",
         f"{human_bytes(connection['rate_bytes_s'])}/s",
     ]
+    parts += _heard(connection)
     if connection["eta_s"] is not None and connection["lag_bytes"] > 0:
         parts.append(f"in sync in {connection['eta_s']:.0f} s")
     return "  ".join(parts)
@@ -62,8 +63,13 @@ def _departed(gone: dict[str, Any]) -> str:
     return f"{named(gone)}  {gone['last_s_ago']:.0f} s ago  ack {gone['slave_ack_offset']:,}  {gone['reason']}"
 
 
+def _heard(peer: dict[str, Any]) -> list[str]:
+    ago = peer.get("heard_s_ago")
+    return [] if ago is None else [f"heard {ago:.1f} s ago"]
+
+
 def _master(client: dict[str, Any]) -> str:
-    parts = [client["master"] or "(none)", client["state"], *_offsets(client, _CLIENT_OFFSETS)]
+    parts = [client["master"] or "(none)", client["state"], *_offsets(client, _CLIENT_OFFSETS), *_heard(client)]
     if client["last_error"] and client["state"] != "transfer":
         parts.append(f"last error: {client['last_error']}")
     return "  ".join(parts)

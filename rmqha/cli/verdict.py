@@ -16,13 +16,15 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
-    group_clashes    what does not belong together among this broker and its slaves, a sentence each
+    group_clashes    what does not belong together among this broker, its master and its slaves, a sentence each
+    slave_troubles   which slaves take nothing at present, and why, as they say themselves, a sentence each
+    shared_ids       of each brokerId that several of its slaves have: where these listen
     put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     certificate      of this process, the one that ends first: path, expires_in_s; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
-    ha               asdict(HAServiceInfo): port, connections, connections_broken, refused, departed,
+    ha               asdict(HAServiceInfo): port, heartbeat_s, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
@@ -40,6 +42,7 @@ A RocketMQ broker answers without that entry; then less can be said.
 
 import json
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
@@ -71,7 +74,7 @@ _SLAVE_PAGES: Final = {
     "ahead": Page.AHEAD,
     "below-min": Page.BELOW_MIN,
     "diverged": Page.DIVERGED,
-    "disk-full": Page.NOT_SEND_OK,
+    "disk-full": Page.SLAVE_FULL,
     "failed": Page.WRITE_FAILED,
     "misconfigured": Page.MIXED_UP,
 }
@@ -83,6 +86,7 @@ _REFUSED_PAGES: Final = {
 }
 _REFUSED_ACCOUNT: Final = "AclException"
 _HALTS_AFTER_S: Final = 5.0
+_LATE_AFTER_HEARTBEATS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,11 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
             reasons.append(see(f"{current} connections count as {slaves}: {_ONE_SLAVE}", Page.TUNNEL))
         reasons += [f"{named(gone)} left {gone['last_s_ago']:.0f} s ago: {gone['reason']}" for gone in _latest(facts)]
     reasons += [_lagging(connection) for connection in connections if connection["state"] != IN_SYNC]
-    reasons += [see(clash, Page.MIXED_UP) for clash in facts.get("group_clashes", ())]
+    reasons += [
+        _silent(facts, one, named(one)) for one in connections if one["state"] == IN_SYNC and _is_late(facts, one)
+    ]
+    reasons += [see(told, Page.SLAVE_FULL) for told in facts.get("slave_troubles", ())]
+    reasons += _clashes(facts)
     reasons += [_turned_away(one) for one in facts["ha"]["refused"] if one["last_s_ago"] < REFUSED_RECENTLY_S]
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
@@ -218,6 +226,21 @@ def _lagging(connection: dict[str, Any]) -> str:
     if connection["rate_bytes_s"] or connection["lag_s"] < _HALTS_AFTER_S:
         return behind
     return f"{behind} for {connection['lag_s']:.0f} s, and takes nothing: is its process stopped, or its disk stuck?"
+
+
+def _clashes(facts: dict[str, Any]) -> list[str]:
+    return [see(clash, Page.MIXED_UP) for clash in facts.get("group_clashes", ())]
+
+
+def _is_late(facts: dict[str, Any], peer: dict[str, Any]) -> bool:
+    """Whether nothing has come from this peer for longer than between its heartbeats."""
+    return bool((peer.get("heard_s_ago") or 0.0) > _LATE_AFTER_HEARTBEATS * facts["ha"].get("heartbeat_s", inf))
+
+
+def _silent(facts: dict[str, Any], peer: dict[str, Any], who: str) -> str:
+    due = f"though it is to be heard every {facts['ha']['heartbeat_s']:g} s (haSendHeartbeatInterval)"
+    told = f"{who} was last heard {peer['heard_s_ago']:.0f} s ago, {due}: is its process stopped, or the network away?"
+    return see(told, Page.SILENT)
 
 
 def _turned_away(refused: dict[str, Any]) -> str:
@@ -255,6 +278,8 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")
+    reasons += [_silent(facts, client, "its master")] if state in _SLAVE_GOOD and _is_late(facts, client) else []
+    reasons += _clashes(facts)
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
 

@@ -29,6 +29,8 @@ logger = structlog.get_logger()
 _MEET_AFTER_S: Final = 2.0
 _MEET_AGAIN_S: Final = 30.0
 _UNFIT_STATES: Final = frozenset({ClientState.AHEAD, ClientState.BELOW_MIN, ClientState.MISCONFIGURED})
+_KEPT_STATES: Final = _UNFIT_STATES | {ClientState.DISK_FULL}
+"""They stay what an operator sees while it is tried again."""
 _FINAL_STATES: Final = frozenset({ClientState.DIVERGED, ClientState.FAILED})
 
 
@@ -167,7 +169,7 @@ class HAClient:
     async def _attempt_once(self) -> None:
         """Connect and replicate until that ends; afterwards the state says how it stands."""
         assert self._address is not None, "run() waits for an address first"
-        if self._state not in _UNFIT_STATES:
+        if self._state not in _KEPT_STATES:
             self._state = ClientState.CONNECTING
         try:
             await self._follow(self._address)
@@ -205,6 +207,8 @@ class HAClient:
             if master is not None and master.checks_reports:
                 await self._show_up(address)
             raise
+        if self._log.is_disk_full:  # a master counts on a slave that connects, and gives up on one that does not read
+            raise UnfitMasterError(ClientState.DISK_FULL, "the local disk is too full to take anything")
         stream = await self._network.connect(address.host, address.port, timeout_s=options.connect_timeout_s)
         started_at, end = trio.current_time(), self._log.max_offset
         self._connections += 1
@@ -297,6 +301,7 @@ class HAClient:
             verified_offset=log.max_offset,
             durable_offset=log.flushed.value,
             reported_offset=self._reported_offset if connection is None else connection.reported_offset,
+            heard_s_ago=None if connection is None else connection.heard_s_ago,
             connections=self._connections,
             corrupt_streams=self._corrupt_streams,
             diverged_at=self._diverged_at,

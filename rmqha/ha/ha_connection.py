@@ -186,6 +186,7 @@ class HAConnection:
             lag_s=lag_s,
             rate_bytes_s=rate,
             eta_s=eta_s,
+            heard_s_ago=session.silent_s(now=now),
         )
 
 

@@ -279,6 +279,7 @@ class HAService:
         """Replication as an operator sees it."""
         return HAServiceInfo(
             port=self.port,
+            heartbeat_s=self.settings.heartbeat_s,
             connections=tuple(connection.info() for connection in self.connections.values()),
             connections_broken=self.bugs,
             refused=self._refused.info(now=trio.current_time()),

@@ -92,6 +92,10 @@ class LogReceiver:
         await wait_overdue(lambda: self._waits_since + limit_s, ahead_s=limit_s)
         raise SilentMasterError(f"the master sent nothing for {limit_s:g} s, not even a heartbeat")
 
+    def silent_s(self, *, now: float) -> float:
+        """For how long the next bytes have been waited for."""
+        return max(now - self._waits_since, 0.0)
+
     async def receive(self) -> bool:
         """Wait for bytes and take them into the log; False at the end of the stream.
 

@@ -19,7 +19,7 @@ class ReplicatedLog(RawLog, Protocol):
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether :meth:`wait_writable` waits for space."""
+        """Whether nothing is taken for want of space: :meth:`wait_writable` waits, or the next file cannot be made."""
         ...
 
     def segment_at(self, offset: int) -> tuple[DataFile, int, int] | None:

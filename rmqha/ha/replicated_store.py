@@ -40,4 +40,5 @@ class ReplicatedStore:
     @property
     def is_disk_full(self) -> bool:
         """See :attr:`ReplicatedLog.is_disk_full`."""
-        return self._store.is_disk_full
+        flags = self._store.running_flags
+        return flags.is_disk_full or flags.put_hold is not None

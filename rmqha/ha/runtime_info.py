@@ -33,6 +33,8 @@ class ConnectionInfo:
     rate_bytes_s: float
     eta_s: float | None
     """Until in sync, if it goes on like this; None if nothing moves."""
+    heard_s_ago: float
+    """When the last bytes came; a slave reports at least every ``haSendHeartbeatInterval`` of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class HAServiceInfo:
     """The serving side of replication."""
 
     port: int
+    heartbeat_s: float
+    """``haSendHeartbeatInterval``, which a pair mostly has in common."""
     connections: tuple[ConnectionInfo, ...]
     connections_broken: int
     """How many ended by a bug of this broker; each is in its log with its traceback."""
@@ -120,6 +124,8 @@ class HAClientInfo:
     verified_offset: int
     durable_offset: int
     reported_offset: int
+    heard_s_ago: float | None
+    """For how long this slave has waited for the master's next bytes; None without a connection."""
     connections: int
     """How many were made since the start."""
     corrupt_streams: int

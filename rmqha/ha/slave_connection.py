@@ -78,6 +78,11 @@ class SlaveConnection:
         return self._receiver.is_far_behind
 
     @property
+    def heard_s_ago(self) -> float:
+        """For how long the master's next bytes have been waited for."""
+        return self._receiver.silent_s(now=trio.current_time())
+
+    @property
     def reported_offset(self) -> int:
         """The last acknowledgement."""
         return self._reports.reported_offset

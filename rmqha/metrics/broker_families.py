@@ -113,6 +113,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,
         "group_clashes": broker.replication.group.clashes(now=trio.current_time()),
+        "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "not_learned": facts.get("not_learned"),
         "not_registered": facts.get("not_registered"),
     }

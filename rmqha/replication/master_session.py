@@ -164,6 +164,10 @@ class MasterSession:
         deadline = min(self._last_read_at, self._unfinished_since) + self._settings.housekeeping_s
         return deadline if self.is_transferring else min(deadline, self._begun_at + self._settings.first_report_s)
 
+    def silent_s(self, *, now: float) -> float:
+        """For how long nothing has come."""
+        return now - self._last_read_at
+
     def on_read(self, unfinished_size: int, *, now: float) -> None:
         """Bytes came; ``unfinished_size`` of them are the beginning of a report."""
         self._last_read_at = now

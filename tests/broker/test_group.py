@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.group import ReplicationGroup
+from rmqha.cli.pages import Page
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -93,6 +94,43 @@ async def test_two_slaves_with_one_id_are_told_of(autojump_clock: MockClock) -> 
                 await trio.sleep(5)
                 assert (await status(client))["group_clashes"] == []
     assert len([line for line in logs if line["event"] == "group.mixed_up"]) == 1
+
+
+async def test_a_slave_whose_id_another_slave_has_says_so_itself(autojump_clock: MockClock) -> None:
+    """Its own status was ok, and only the master's told. A slave of the first that is fine is not concerned."""
+    pair = Pair()
+    twin, other = (
+        Machine(pair.net, host, SLAVE | {"brokerId": number}) for host, number in (("10.0.0.3", "1"), ("10.0.0.4", "2"))
+    )
+    with capture_logs() as logs:
+        async with pair.running(), pair.slave.client() as client, other.broker(), other.client() as other_client:
+            async with twin.broker(), twin.client() as twin_client:
+                await trio.sleep(15)
+                for one in (client, twin_client):
+                    verdict = judge(await status(one))
+                    (reason,) = verdict.reasons
+                    assert (verdict.level, verdict.in_sync) == ("degraded", True)
+                    assert "10.0.0.2:10911 and 10.0.0.3:10911 say brokerId=1" in reason
+                    assert reason.endswith(Page.MIXED_UP)
+                assert judge(await status(other_client)).level == "ok"
+            await trio.sleep(30)
+            assert judge(await status(client)).level == "ok"
+    assert len([line for line in logs if line["event"] == "group.broker_id_shared"]) == 2
+
+
+async def test_what_a_master_told_of_a_shared_id_is_forgotten_once_it_is_away(autojump_clock: MockClock) -> None:
+    group = group_of([], **SLAVE)
+    told = {
+        "broker_name": "broker-a",
+        "broker_id": 0,
+        "shared_ids": {"1": ["10.0.0.2:1", "10.0.0.3:1"], "2": ["x", "y"]},
+    }
+    assert group.on_told(told, now=5) == GroupMember("broker-a", 0, None)
+    assert ["say brokerId=1" in one for one in group.clashes(now=34)] == [True]
+    assert group.clashes(now=36) == []
+    group.on_told(told, now=40)
+    group.on_told(told | {"shared_ids": {}}, now=41)
+    assert group.clashes(now=41) == []
 
 
 async def test_strangers_who_say_anything_are_forgotten(autojump_clock: MockClock) -> None:

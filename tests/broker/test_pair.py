@@ -11,14 +11,16 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.main import exit_code_of
+from rmqha.cli.pages import Page
 from rmqha.cli.verdict import judge
 from rmqha.client import Message, SendStatus, open_producer
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import encode_report
-from rmqha.errors import DivergedLogError
+from rmqha.errors import DivergedLogError, StoreWriteError
 from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
+from rmqha.ha.runtime_info import ClientState
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import UNSET, Machine, ask, ha_client_of, pull_request, replication_of, send_request
 from tests.sim.sim_net import SimNet
@@ -54,6 +56,46 @@ async def status(client: RemotingClient) -> dict[str, object]:
     info = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
     document: dict[str, object] = json.loads(json.loads(info.body)["table"]["rmqhaStatus"])
     return document
+
+
+async def test_a_master_tells_that_a_slave_has_no_room(pair: Pair, autojump_clock: MockClock) -> None:
+    """Of one that follows and cannot make its next file it guessed that its process was stopped."""
+
+    async def check(client: RemotingClient) -> None:
+        (told,) = [one for one in judge(await status(client)).reasons if "10.0.0.2:10911 (broker-a/1)" in one]
+        assert "takes nothing, and says why: " in told
+        assert told.endswith(Page.SLAVE_FULL)
+
+    async with pair.slave.broker() as slave:
+        async with pair.master.broker(), pair.master.client() as client:
+            await trio.sleep(15)
+            pair.slave.disk.faults.full = True
+            for number in range(40):
+                await ask(client, send_request(b"x" * 4000, queue_id=number % 4))
+            await trio.sleep(30)
+            await check(client)
+            assert ha_client_of(slave).info().state is ClientState.DISK_FULL
+        connections = ha_client_of(slave).info().connections
+        async with pair.master.broker() as master, pair.master.client() as client:
+            await trio.sleep(30)
+            await check(client)
+            assert replication_of(master).ha_service.live_slaves == 0
+            assert ha_client_of(slave).info().connections == connections
+            async with pair.slave.client() as slave_client:
+                assert any(reason.endswith(Page.SLAVE_FULL) for reason in judge(await status(slave_client)).reasons)
+            pair.slave.disk.faults.full = False
+            await trio.sleep(30)
+            assert judge(await status(client)).level == "ok"
+
+
+async def test_a_master_tells_that_a_slaves_disk_has_failed(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.running() as (_, slave), pair.master.client() as client:
+        slave.store.running_flags.fail(StoreWriteError(OSError(5, "injected"), operation="fdatasync", path="/a"))
+        await ask(client, send_request(b"x"))
+        await trio.sleep(30)
+        assert ha_client_of(slave).info().state is ClientState.FAILED
+        (told,) = [one for one in judge(await status(client)).reasons if "10.0.0.2:10911 (broker-a/1)" in one]
+        assert "the store is not writable: fdatasync failed on /a: injected" in told
 
 
 def log_of(machine: Machine) -> dict[str, bytes]:

@@ -51,6 +51,17 @@ def test_the_size_of_the_table_follows_its_changes(monkeypatch: pytest.MonkeyPat
     make(topics, "fourth")
 
 
+def test_a_topic_that_a_table_taken_over_does_not_have_is_on_no_hosts_account() -> None:
+    """A member of a group that follows takes over its leader's table, and may lead again."""
+    topics = TopicConfigManager(topic_rules(max_queues=10), now_ms=lambda: 1)
+    saved = java_json.loads(java_json.dumps(topics.to_json()).encode())
+    for number in range(3):
+        topics.create_topic_in_send_message_back_method(f"t{number}", queue_nums=4, peer="10.0.0.1:1")
+        with pytest.raises(RemoteProtocolError, match="is not made"):
+            topics.create_topic_in_send_message_back_method("u", queue_nums=4, peer="10.0.0.1:1")
+        topics.replace_from_json(saved)
+
+
 @pytest.mark.parametrize("limit", ["queues", "bytes", "share of a host"])
 def test_a_deleted_topic_gives_back_its_room(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics come and go; counted on, they would leave a broker full until it is started again."""

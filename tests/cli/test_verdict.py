@@ -81,7 +81,8 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
         (slave("ahead"), Page.AHEAD),
         (slave("below-min"), Page.BELOW_MIN),
         (slave("diverged"), Page.DIVERGED),
-        (slave("disk-full"), Page.NOT_SEND_OK),
+        (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
+        (slave("disk-full"), Page.SLAVE_FULL),
         (slave("failed"), Page.WRITE_FAILED),
         (slave("misconfigured"), Page.MIXED_UP),
         (slave("waiting"), Page.SLAVE_WAITS),
@@ -102,6 +103,27 @@ def test_a_slave_that_stands_still_is_told_from_one_that_is_slow() -> None:
     assert "for 9 s, and takes nothing" in judge(master(connection("catch-up", **halted))).reasons[-1]
     assert "takes nothing" not in judge(master(connection("catch-up", lag_s=9.0))).reasons[-1]
     assert "takes nothing" not in judge(master(connection("catch-up", rate_bytes_s=0.0, lag_s=4.0))).reasons[-1]
+
+
+def test_an_idle_peer_that_is_silent_is_told_of_before_it_is_given_up() -> None:
+    """A process that was stopped showed as ok for twenty seconds."""
+    facts = master(connection(name="a/1", heard_s_ago=12.3))
+    assert judge(facts).level == "ok", "the broker does not say how often peers are to be heard"
+    facts["ha"]["heartbeat_s"] = 5.0
+    verdict = judge(facts)
+    assert (verdict.level, verdict.in_sync) == ("degraded", True)
+    assert "10.0.0.2:5000 (a/1) was last heard 12 s ago, though it is to be heard every 5 s" in verdict.reasons[0]
+    assert verdict.reasons[0].endswith(Page.SILENT)
+    assert "heard 12.3 s ago" in render_status(facts, verdict)
+    facts["ha"]["connections"][0]["heard_s_ago"] = 9.9
+    assert judge(facts).level == "ok"
+    follower = slave("transfer")
+    follower["ha"]["heartbeat_s"], follower["ha_client"]["heard_s_ago"] = 5.0, 11.0
+    verdict = judge(follower)
+    assert (verdict.level, verdict.in_sync) == ("degraded", True)
+    assert "its master was last heard 11 s ago" in verdict.reasons[0]
+    follower["ha_client"]["heard_s_ago"] = None
+    assert judge(follower).level == "ok"
 
 
 def test_hidden_messages_are_shown_and_are_no_trouble() -> None:

@@ -618,6 +618,27 @@ async def test_checklist_17_a_slave_with_a_full_disk_stops_reading_and_goes_on_l
     nursery.cancel_scope.cancel()
 
 
+async def test_checklist_17_a_slave_whose_disk_stays_full_does_not_come_and_go(
+    nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """A master gives up on who does not read. It was back at once, each time, and was counted on in between."""
+    network.capacity = 1024
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = MemoryLog()
+    slave.space = trio.Event()
+    with capture_logs() as logs:
+        client = start_slave(nursery, network, slave, service.port)
+        await trio.sleep(300.0)
+        assert (client.info().state, client.info().connections) == (ClientState.DISK_FULL, 0)
+        assert not client.is_apart, "its tables go on to be taken over"
+        assert "too full" in client.info().last_error
+        assert len([line for line in logs if line["event"].startswith("ha_client.")]) == 1
+        slave.space.set()
+        await until(lambda: slave.content() == DATA, within_s=10.0)
+    assert client.info().connections == 1
+    nursery.cancel_scope.cancel()
+
+
 async def test_checklist_17_a_master_sends_only_what_is_durable_if_so_told(
     nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:

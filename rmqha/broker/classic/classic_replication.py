@@ -85,7 +85,10 @@ class ClassicReplication:
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
         self.group: Final = ReplicationGroup(
-            config, slave_addresses=self.ha_service.slave_addresses, name_slave=self.ha_service.name_slave
+            config,
+            slave_addresses=self.ha_service.slave_addresses,
+            name_slave=self.ha_service.name_slave,
+            trouble=store.running_flags.refusal if config.is_slave else str,
         )
         self.master_link: Final = MasterLink(self._network, config, metadata, group=self.group)
         self._probe: Final = probe or self.master_link.probe

@@ -321,7 +321,9 @@ class TopicConfigManager:
         if table.data_version == self.data_version and not self._has_changed:
             return False
         built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
-        self._table = built_in | table.topics
+        former, self._table = self._table, built_in | table.topics
+        for topic in former.keys() - self._table.keys():
+            self._shares.give_back(topic)
         self._queues, self._size = self._count_queues(), self._count_size()
         self.learned.clear()
         self.deleted.replace(table.deleted, forgotten_before=table.deleted_before)
