@@ -129,6 +129,7 @@ class BrokerStatus:
             "needs_restart": store.running_flags.final_error is not None,
             "lost_queues": store.queue_rebuild.describe() or None,
             "stopped_queues": store.queues.stopped.describe() or None,
+            "damaged_records": store.damaged_records.describe(store.min_offset) or None,
             "hidden_messages": store.hidden_messages(),
             "deleted_early": store.cleaner.early.facts(now=self._clock()),
             "topics_refused": self._tables.topics.refused.facts(now_ms=self._now_ms()),

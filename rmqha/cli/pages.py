@@ -8,6 +8,7 @@ from typing import Any, Final
 
 _DOCS: Final = "docs/"
 _HA_PEERS: Final = "haPeers"
+_CORRUPT_LOG: Final = "corrupt log"
 
 
 class Page(StrEnum):
@@ -26,6 +27,7 @@ class Page(StrEnum):
     PEER_HOLDS_MORE = "docs/operations.md, 'Sends are refused'"
     DIVERGED = "docs/operations.md, 'Diverged logs'"
     BELOW_MIN = "docs/operations.md, 'Slave below the master'"
+    DAMAGED = "docs/operations.md, 'A damaged record'"
     HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
     CERTIFICATES = "docs/security.md, 'Making certificates'"
     ACCOUNTS = "docs/security.md, 'Accounts (ACL)'"
@@ -40,6 +42,8 @@ def see(reason: str, page: Page) -> str:
 def refusal_of(facts: dict[str, Any]) -> str:
     """A broker's ``write_refusal``, with what to do next."""
     refusal = str(facts["write_refusal"])
+    if _CORRUPT_LOG in refusal:
+        return see(f"{refusal}. No restart repairs that", Page.DAMAGED)
     if facts.get("needs_restart"):
         return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
     return see(refusal, Page.PEER_HOLDS_MORE if _HA_PEERS in refusal else Page.NOT_SEND_OK)

@@ -9,6 +9,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     needs_restart    whether a write, a flush or the dispatch failed for good: nothing heals that in this process
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
+    damaged_records  which records of the log are not what was stored, as far as pulls met them, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
     deleted_early    segments of the log deleted before they had expired: segments, last_s_ago; or None
     topics_refused   topics for which there was no room: count, last_s_ago, reason; or None
@@ -124,6 +125,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     verdict = _judge_by_kind(facts, name)
     sentences = filter(None, [facts.get(name) for name in _TROUBLES])
     troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_topics_refused(facts), *_expired(facts)]
+    troubles += [see(told, Page.DAMAGED) for told in filter(None, [facts.get("damaged_records")])]
     troubles += facts.get("not_registered", ())
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level

@@ -102,6 +102,8 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
     yield gauge("rmqha_stopped_queues", "Consume queues that end before a record that does not fit.", stopped)
     facts = broker.store.hidden_messages()
     messages = 0 if facts is None else facts["messages"]
+    damaged = len(broker.store.damaged_records.offsets(broker.store.min_offset))
+    yield gauge("rmqha_damaged_records", "In the log, met by pulls, and not what was stored.", damaged)
     yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)
 
 
@@ -110,6 +112,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
     store, facts = broker.store, broker.replication.facts()
     told = {
         "lost_queues": store.queue_rebuild.describe(),
+        "damaged_records": store.damaged_records.describe(store.min_offset),
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,
         "group_clashes": broker.replication.group.clashes(now=trio.current_time()),

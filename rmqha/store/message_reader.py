@@ -35,7 +35,8 @@ class MessageReader:
 
     ``visible_offset()`` is the end of that part of the log. Of it, the last ``in_memory_bytes`` are taken to be in the
     page cache and may be sent in larger portions (spec: remoting §2.5, batch limits). ``on_damaged(queue, index)``
-    is told of a unit that does not lead to its record.
+    is told of a unit that does not lead to its record, ``on_given(queue, first, count)`` of where what a
+    pull is answered with comes from.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class MessageReader:
         in_memory_bytes: int,
         role: Role,
         on_damaged: Callable[[ConsumeQueue, int], None],
+        on_given: Callable[[ConsumeQueue, int, int], None],
     ) -> None:
         self._log: Final = log
         self._queues = queues
@@ -54,6 +56,7 @@ class MessageReader:
         self._in_memory_bytes = in_memory_bytes
         self._role = role
         self._on_damaged = on_damaged
+        self._on_given = on_given
 
     def get_message(
         self,
@@ -127,6 +130,7 @@ class MessageReader:
             examined += 1
         if views:
             status = GetMessageStatus.FOUND
+            self._on_given(queue, offset, examined)
         return GetMessageResult(
             status,
             offset + examined,

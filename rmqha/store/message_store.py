@@ -53,6 +53,7 @@ class DefaultMessageStore:
         """Until the rest of a put, or of what another node wrote, is worth another try."""
         self.reput: Final = parts.reput
         self.queue_rebuild: Final = parts.queue_rebuild
+        self.damaged_records: Final = parts.damaged_records
         self.index: Final = parts.index
         self.query_message: Final = parts.index_query.query_message
         self.get_message: Final = parts.reader.get_message

@@ -12,6 +12,7 @@ from rmqha.store.cleaner import CleanCommitLogService
 from rmqha.store.commit_log_dispatcher import CommitLogDispatcher
 from rmqha.store.confirm_offset import ConfirmOffset
 from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.damaged_records import DamagedRecords
 from rmqha.store.disk import Disk
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.flush_service import FlushCommitLogService, make_flush_service
@@ -45,6 +46,7 @@ class StoreParts:
     queues: ConsumeQueueTable
     reput: ReputMessageService
     queue_rebuild: QueueRebuildService
+    damaged_records: DamagedRecords
     index: IndexService
     index_query: IndexQuery
     flush_queues: FlushConsumeQueueService
@@ -61,6 +63,7 @@ class StoreParts:
             self.flush_deadlines,
             self.reput,
             self.queue_rebuild,
+            self.damaged_records,
             *([self.index] if self.options.message_index_enable else []),
             self.flush_queues,
             self.cleaner,
@@ -89,6 +92,7 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
     reput = ReputMessageService(log, builders, flags=flags, confirm_offset=confirm_offset.value)
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, options=options, on_flushed=reput.wakeup)
+    given = DamagedRecords(log)
     queues.heal_with(queue_rebuild.take, on_missing=reput.wakeup)
     stats = StoreStatsService(log, role, clock=trio.current_time)
     queues.on_counted.append(stats.note_dispatched)
@@ -105,12 +109,13 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
         queues=queues,
         reput=reput,
         queue_rebuild=queue_rebuild,
+        damaged_records=given,
         index=index,
         index_query=IndexQuery(lambda: index.files, log, visible_offset=lambda: reput.reput_from_offset),
         flush_queues=_make_flush_queues(
             options, queues, checkpoint, flush=flush, reput=reput, index=index, flags=flags
         ),
-        reader=_make_reader(log, queues, options=options, role=role, reput=reput, queue_rebuild=queue_rebuild),
+        reader=_make_reader(log, queues, options=options, role=role, reput=reput, rebuild=queue_rebuild, given=given),
         cleaner=CleanCommitLogService(
             disk,
             log.files,
@@ -144,7 +149,8 @@ def _make_reader(
     options: StoreOptions,
     role: Role,
     reput: ReputMessageService,
-    queue_rebuild: QueueRebuildService,
+    rebuild: QueueRebuildService,
+    given: DamagedRecords,
 ) -> MessageReader:
     return MessageReader(
         log,
@@ -152,7 +158,8 @@ def _make_reader(
         visible_offset=lambda: reput.reput_from_offset,
         in_memory_bytes=options.in_memory_bytes,
         role=role,
-        on_damaged=queue_rebuild.suspect,
+        on_damaged=rebuild.suspect,
+        on_given=given.note_given,
     )
 
 

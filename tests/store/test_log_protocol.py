@@ -40,6 +40,7 @@ class Bench:
             in_memory_bytes=1 << 20,
             role=Role(),
             on_damaged=lambda queue, index: pytest.fail(f"{queue.topic} {index}"),
+            on_given=lambda _queue, _first, _count: None,
         )
 
     def cut(self, offset: int) -> None:

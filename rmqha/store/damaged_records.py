@@ -1,0 +1,94 @@
+"""DamagedRecords: looks, behind the pulls, whether what they were given is what was stored.
+
+A pull answers with bytes as they lie in the log: where a disk has changed a body since, only its CRC tells, and of
+consumers only some compare it, and tell nobody. So what pulls were given
+is checked here afterwards, a fiftieth of the time: all of what is consumed slowly, and a part of what is consumed fast.
+"""
+
+from collections import deque
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.codec.record.scan import Stop, scan_records
+from rmqha.errors import StoreReadError
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.log import Log
+
+logger = structlog.get_logger()
+
+_ANSWERS_MAX: Final = 256
+"""The last ones that wait to be checked."""
+_PAUSE_S: Final = 0.02
+_SHARE: Final = 50
+"""Checking takes one part in this many of the time."""
+_AT_ONCE: Final = 32
+"""Records: less than a millisecond's work."""
+_PLACES_MAX: Final = 64
+"""More are not looked for: by then the log is to be replaced as a whole."""
+
+
+class DamagedRecords:
+    """Which records were found damaged since the start. Each is logged once."""
+
+    def __init__(self, log: Log) -> None:
+        self._log: Final = log
+        self._given: Final[deque[tuple[ConsumeQueue, int, int]]] = deque(maxlen=_ANSWERS_MAX)
+        """By their places in queues: the records themselves would keep files mapped."""
+        self._woken = trio.Event()
+        self._places: Final[dict[int, str]] = {}
+
+    def note_given(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        """Hot path: a pull was answered from these places of a queue."""
+        self._given.append((queue, first, count))
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Check what pulls are given until cancelled."""
+        while True:
+            await self._woken.wait()
+            while self._given:
+                queue, first, count = self._given.popleft()
+                for begin in range(first, first + count, _AT_ONCE):
+                    begun_at = trio.current_time()
+                    self._check_units(queue, begin, min(_AT_ONCE, first + count - begin))
+                    await trio.sleep(max(_PAUSE_S, (_SHARE - 1) * (trio.current_time() - begun_at)))
+            self._woken = trio.Event()
+
+    def _check_units(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        try:
+            for offset, _, _ in queue.units(first, count):
+                self._check(offset)
+        except StoreReadError:
+            pass  # who pulls it again is told
+
+    def _check(self, offset: int) -> None:
+        record = self._log.record_at(offset, end=self._log.max_offset)
+        if record is None or offset in self._places or len(self._places) >= _PLACES_MAX:
+            return
+        scan = scan_records(record, 0, len(record), phy_offset_base=offset)
+        if scan.stop is not Stop.END:
+            self._places[offset] = scan.reason
+            logger.error(
+                "commit_log.record_damaged",
+                offset=offset,
+                reason=scan.reason,
+                consequence="consumers that compare the CRC stop there, others take the message as it is",
+                next="'rmqha log verify STORE' shows all such places; docs/operations.md, 'A damaged record'",
+            )
+
+    def offsets(self, min_offset: int) -> list[int]:
+        """Where the damaged records lie that are still in the log, which begins at ``min_offset``."""
+        for offset in [offset for offset in self._places if offset < min_offset]:
+            del self._places[offset]
+        return sorted(self._places)
+
+    def describe(self, min_offset: int) -> str:
+        """What was found, in a sentence; empty if there is nothing."""
+        offsets = self.offsets(min_offset)
+        if not offsets:
+            return ""
+        many = f"{len(offsets)} records are" if len(offsets) > 1 else "a record is"
+        more = " or more" if len(offsets) == _PLACES_MAX else ""
+        return f"{many}{more} damaged in its log, the first at offset {offsets[0]}: {self._places[offsets[0]]}"
