@@ -153,7 +153,7 @@ async def test_a_large_table_is_made_in_turns_and_may_grow_meanwhile() -> None:
 
 
 async def test_a_group_is_removed_while_the_offsets_are_saved() -> None:
-    """An operator removes a group (207) of a broker that has many: the save is another task, and its end the broker's."""
+    """By an operator (207), of a broker that has many offsets: the save is another task, and its end the broker's."""
     disk, offsets = SimDisk(), ConsumerOffsetManager()
     for number in range(2000):
         for group in ("gone", "kept"):

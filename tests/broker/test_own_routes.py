@@ -258,7 +258,7 @@ class Wire:
         raise AssertionError(reason)
 
 
-def test_a_former_leader_that_is_registered_does_not_hide_the_next() -> None:
+async def test_a_former_leader_that_is_registered_does_not_hide_the_next() -> None:
     """It was told of as broker 0, and stays registered till its connection ends; then this broker leads."""
     roles = Roles()
     topics = TopicConfigManager(topic_rules(), now_ms=lambda: 1)

@@ -51,7 +51,7 @@ async def test_an_answer_has_so_many_bytes_and_at_least_one_message(
 
 
 async def test_a_message_that_has_a_key_twice_is_found_once(autojump_clock: MockClock) -> None:
-    """As its unique key and among the others, or twice among these; the bytes of an answer are those of its messages."""
+    """As its unique key and among the others, or twice among these; an answer has the bytes of its messages."""
     async with running(SimDisk().mount()) as store:
         twice = [result for keys in (uniq_key(0), "k k") for result in await put(store, keyed(0, keys=keys))]
         await indexed(store)
