@@ -21,7 +21,8 @@ logger = structlog.get_logger()
 
 _ANSWERS_MAX: Final = 256
 """The last ones that wait to be checked."""
-_PAUSE_S: Final = 0.02
+_GATHER_S: Final = 0.5
+"""From the first answer on; then all that came meanwhile are checked."""
 _SHARE: Final = 50
 """Checking takes one part in this many of the time."""
 _AT_ONCE: Final = 32
@@ -50,14 +51,15 @@ class DamagedRecords:
         """Check what pulls are given until cancelled."""
         while True:
             await self._woken.wait()
+            await trio.sleep(_GATHER_S)
+            self._woken = trio.Event()
             while self._given:
                 queue, first, count = self._given.popleft()
                 while count:
                     begun_at = trio.current_time()
                     checked = self._check_units(queue, first, count)
                     first, count = first + checked, count - checked
-                    await trio.sleep(max(_PAUSE_S, (_SHARE - 1) * (trio.current_time() - begun_at)))
-            self._woken = trio.Event()
+                    await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
 
     def _check_units(self, queue: ConsumeQueue, first: int, count: int) -> int:
         """Check some; returns how many, or all where they are gone, or cannot be read: who pulls them is told."""
