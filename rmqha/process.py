@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import structlog
@@ -51,6 +52,14 @@ def raise_files_limit() -> int | None:
         return None
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def chance() -> Callable[[], float]:
+    """The next of numbers from 0 to 1, another process's are others: not by its id, which is 1 in every container.
+
+    Members of a group that draw the same numbers ask for votes at the same time, again and again.
+    """
+    return Random().random  # noqa: S311 - spreads votes and reconnects, guards nothing
 
 
 async def serve(

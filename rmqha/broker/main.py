@@ -1,12 +1,10 @@
 """Runs a broker as a process: what it may open, and what its exit code says."""
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Final
 
 import structlog
@@ -60,7 +58,7 @@ def _serve(config: BrokerConfig, observe: Observe | None) -> int:
         disk=OsDisk(),
         network=TcpNetwork(),
         now_ms=lambda: time.time_ns() // 1_000_000,
-        chance=Random(os.getpid()).random,  # noqa: S311 - spreads reconnects, guards nothing
+        chance=process.chance(),
         tuning=Tuning(open_files_max=open_files_max),
     )
     trio.run(_run, controller, observe)

@@ -1,7 +1,7 @@
 """Looking for messages at one broker. Each function returns what was found, and why if that is nothing."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.cli.broker_tables import topic_stats
@@ -91,39 +91,51 @@ def by_time(
     connection: BrokerConnection, topic: str, *, broker_name: str, limit: int, between_ms: tuple[int, int]
 ) -> Found:
     """The first messages of a topic that were stored in a range of time, oldest first. Raises as :func:`by_offset`."""
-    queues = [queue.queue_id for queue in topic_stats(connection, topic) if queue.first < queue.end]
+    queues = [queue for queue in topic_stats(connection, topic) if queue.first < queue.end]
     first, asked, until = list[StoredMessage](), 0, time.monotonic() + _SEARCH_S
-    for queue_id in queues[:_QUEUES_MAX]:
+    for queue in queues[:_QUEUES_MAX]:
         if time.monotonic() > until:
             break
         asked += 1
-        found = _pull_since(connection, SearchOffsetRequestHeader(topic, queue_id, between_ms[0]), limit)
-        first += [one for one in found if between_ms[0] <= one.store_timestamp_ms <= between_ms[1]]
+        in_queue = 0
+        for one in _pull_since(connection, SearchOffsetRequestHeader(topic, queue.queue_id, between_ms[0]), queue.end):
+            if one.store_timestamp_ms > between_ms[1] or in_queue == limit or time.monotonic() > until:
+                break
+            if one.store_timestamp_ms >= between_ms[0]:
+                in_queue += 1
+                first.append(one)
         first = sorted(first, key=lambda one: (one.store_timestamp_ms, one.physical_offset))[:limit]
     where = f"the {asked} queues that were asked" if asked < len(queues) else "any queue"
     return _readable(first, broker_name), f"no message of this topic was stored then, in {where}"
 
 
-def _pull_since(connection: BrokerConnection, since: SearchOffsetRequestHeader, limit: int) -> list[StoredMessage]:
-    """Of one queue; the first may be older: a broker finds one that is near."""
-    answer = connection.ask_for(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, since)
-    header = PullMessageRequestHeader(
-        _TOOLS_CONSUMER,
-        since.topic,
-        since.queue_id,
-        queue_offset=decode_header(OffsetResponseHeader, answer).offset,
-        max_msg_nums=min(limit + 1, _PULLED_MAX),
-        sys_flag=PullSysFlag.SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-    )
-    try:
-        return list(_stored(bytes(connection.ask_for(RequestCode.PULL_MESSAGE, header).body)))
-    except RefusedError as error:
-        if error.code in _NOTHING_THERE:
-            return []
-        raise
+def _pull_since(connection: BrokerConnection, since: SearchOffsetRequestHeader, end: int) -> Iterator[StoredMessage]:
+    """Of one queue, up to the offset ``end``; the first may be older: a broker finds one that is near."""
+    offset = decode_header(
+        OffsetResponseHeader, connection.ask_for(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, since)
+    ).offset
+    while offset < end:
+        header = PullMessageRequestHeader(
+            _TOOLS_CONSUMER,
+            since.topic,
+            since.queue_id,
+            queue_offset=offset,
+            max_msg_nums=_PULLED_MAX,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+        )
+        try:
+            pulled = list(_stored(bytes(connection.ask_for(RequestCode.PULL_MESSAGE, header).body)))
+        except RefusedError as error:
+            if error.code in _NOTHING_THERE:
+                return
+            raise
+        if not pulled or pulled[-1].queue_offset < offset:
+            return
+        yield from pulled
+        offset = pulled[-1].queue_offset + 1
 
 
 def _query(connection: BrokerConnection, header: QueryMessageRequestHeader, broker_name: str, *, unique: str) -> Found:

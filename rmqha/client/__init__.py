@@ -1,13 +1,41 @@
 """Producer and consumer, for trio and for plain synchronous code.
 
-async with open_producer("127.0.0.1:10911") as producer:
-    result = await producer.send(Message("TopicTest", b"hello", tags="TagA"))
+Under trio::
 
-with SyncConsumer("127.0.0.1:10911", "TopicTest") as consumer:
-    for message in consumer.poll(timeout_s=5):
-        print(message.body)
+    async with open_producer("127.0.0.1:10911") as producer:
+        result = await producer.send(Message("orders", b"one order", tags="new", keys="4711"), retries=16)
+        if result.status is not SendStatus.SEND_OK:
+            print("stored, but not yet as safe as configured:", result.status)
+        await producer.send_batch([Message("orders", b"first"), Message("orders", b"second")])
+        async for outcome in producer.send_many(Message("orders", b"%d" % number) for number in range(1000)):
+            if isinstance(outcome, RmqhaError):
+                print("perhaps not stored:", outcome)
+
+    async with open_consumer("127.0.0.1:10911;127.0.0.1:10921", "orders", group="billing") as consumer:
+        while messages := await consumer.poll(timeout_s=3):
+            for message in messages:
+                print(message.queue.queue_id, message.queue_offset, message.body)
+            await consumer.commit()
+
+In plain code::
+
+    with SyncProducer("127.0.0.1:10911") as producer:
+        result = producer.send(Message("orders", b"one order"), retries=16, timeout_s=6)
+
+    with SyncConsumer("127.0.0.1:10911", "orders", group="billing") as consumer:
+        for message in consumer.poll(timeout_s=5):
+            print(message.body)
 
 With ``group=`` a consumer goes on where the group committed last (``commit()``, ``ConsumerOptions.auto_commit_s``).
+Or places are the program's own to keep::
+
+    async with open_consumer("127.0.0.1:10911", "orders", start=datetime(2026, 1, 1)) as consumer:
+        places = {queue: 0 for queue in consumer.queues}  # or as a database has them
+        for queue, offset in places.items():
+            consumer.seek(queue, offset)
+        for message in await consumer.poll(timeout_s=5):
+            print(message.body)
+            places[message.queue] = consumer.position(message.queue)
 
 Everything raised on purpose is an ``RmqhaError``, and says in ``retryable`` whether asking again may help:
 

@@ -53,12 +53,14 @@ class _Slot:
 class Pipeline:
     """Use one from one task. Every message gets exactly one outcome, in the order of sending.
 
-        async with producer.pipeline(window=1000) as pipeline:
-            for message in messages:
-                for outcome in await pipeline.send(message):
-                    ...                    # of earlier messages
+    For example::
+
+        async with open_producer("127.0.0.1:10911") as producer, producer.pipeline(window=1000) as pipeline:
+            for number in range(5000):
+                for outcome in await pipeline.send(Message("orders", b"%d" % number)):
+                    print("of an earlier message:", outcome)
             for outcome in await pipeline.finish():
-                ...                        # of the rest
+                print("of the rest:", outcome)
 
     An outcome is a SendResult or the error that :meth:`Producer.send` would have raised; nothing is retried.
     """

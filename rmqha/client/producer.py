@@ -55,7 +55,7 @@ class ProducerOptions:
     a client that gives up first never learns the status (#5657; RocketMQ's own wait 3 s)."""
     connect_timeout_s: float = 3.0
     compress_over_bytes: int | None = None
-    """Compress bodies of at least this size (RocketMQ's producers: 4096); None never."""
+    """Compress bodies of at least this size (RocketMQ's producers do from 4096 on); None never."""
     message_size_max: int = 4 * 1024 * 1024
     default_topic_queue_nums: int = 4
     """Queues of a topic that a first message creates."""

@@ -50,7 +50,7 @@ class SendResult(NamedTuple):
 
 
 SendOutcome = SendResult | RmqhaError
-"""What becomes of a send in a pipeline: an error is a value there, with the same attributes as when raised."""
+"""What becomes of a send in a pipeline. An error is a value there, with the same attributes as when raised."""
 
 
 class PullStatus(Enum):

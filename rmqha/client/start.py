@@ -11,7 +11,7 @@ from rmqha.errors import MQClientError
 Start = Literal["committed", "first", "last"] | int | datetime
 """``committed``: where the group's last commit is, else at the first message; ``first``: at the first message there is;
 ``last``: behind the last one; a time (milliseconds since 1970, or a datetime, local if it names no zone): see
-:meth:`Consumer.seek_to_time`."""
+:meth:`~rmqha.client.Consumer.seek_to_time`."""
 
 _PLACES: Final = ("committed", "first", "last")
 

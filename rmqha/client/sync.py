@@ -153,11 +153,7 @@ class _Loop(Generic[Client]):
 
 
 class SyncProducer:
-    """A :class:`~rmqha.client.producer.Producer` for plain code.
-
-    with SyncProducer("127.0.0.1:10911") as producer:
-        result = producer.send(Message("TopicTest", b"hello"))
-    """
+    """A :class:`~rmqha.client.Producer` for plain code; its block closes it."""
 
     def __init__(
         self,
@@ -230,12 +226,7 @@ class SyncProducer:
 
 
 class SyncConsumer:
-    """A :class:`~rmqha.client.consumer.Consumer` for plain code.
-
-    with SyncConsumer("127.0.0.1:10911", "TopicTest") as consumer:
-        for message in consumer.poll(timeout_s=5):
-            ...
-    """
+    """A :class:`~rmqha.client.Consumer` for plain code; its block closes it."""
 
     def __init__(
         self,
@@ -276,6 +267,15 @@ class SyncConsumer:
 
     async def poll_in_asyncio(self, *, timeout_s: float = 3.0) -> list[MessageExt]:
         """As :meth:`poll`, for a task of asyncio. What a cancellation kept from it, the next call returns again.
+
+        For example::
+
+            consumer = await asyncio.to_thread(SyncConsumer, "127.0.0.1:10911", "orders", group="billing")
+            try:
+                messages = await consumer.poll_in_asyncio(timeout_s=5)
+                await asyncio.to_thread(consumer.commit)
+            finally:
+                await asyncio.to_thread(consumer.close)
 
         A poll made by ``asyncio.to_thread`` does not learn that its task is cancelled: it goes on, and what it gets is
         missed, and committed by the next commit.

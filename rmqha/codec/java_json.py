@@ -89,6 +89,7 @@ _LEAVES: Final = (str, int, float, NoneType)
 
 
 _INTEGERS_ONLY: Final = frozenset({int})
+_GONE: Final = object()
 
 
 def dumps(value: Any) -> str:
@@ -103,7 +104,10 @@ def dumps(value: Any) -> str:
 
 
 def dump_parts(value: Any) -> Iterator[str]:
-    """What :func:`dumps` makes, in small pieces; between two of them dictionaries in ``value`` may grow and change."""
+    """What :func:`dumps` makes, in small pieces; between two of them dictionaries in ``value`` may change.
+
+    What goes before it was its turn is left out.
+    """
     if isinstance(value, list | tuple):
         yield from _dump_items(value)
         return
@@ -113,11 +117,14 @@ def dump_parts(value: Any) -> Iterator[str]:
     if _is_flat(value):
         yield _encode(value)
         return
-    before = "{"
+    yield "{"
+    before = ""
     for key in list(value):
-        yield f"{before}{_key_text(key)}:"
-        yield from dump_parts(value[key])
-        before = ","
+        item = value.get(key, _GONE)
+        if item is not _GONE:
+            yield f"{before}{_key_text(key)}:"
+            yield from dump_parts(item)
+            before = ","
     yield "}"
 
 

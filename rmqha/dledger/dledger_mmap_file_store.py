@@ -38,7 +38,7 @@ from rmqha.dledger.ledger_beginning import LedgerBeginning
 from rmqha.dledger.ledger_cut import Cut, plan_cut
 from rmqha.dledger.ledger_files import make_data_file_list, make_index_file_list
 from rmqha.dledger.ledger_index import LedgerIndex
-from rmqha.dledger.ledger_recovery import first_index, recover_ledger
+from rmqha.dledger.ledger_recovery import begin_index, recover_ledger
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.recent_entries import RecentEntries
 from rmqha.dledger.room import Room
@@ -121,8 +121,7 @@ class DLedgerMmapFileStore:
         recovery = recover_ledger(self.data_file_list, self.index_file_list, check_point_file=self._checkpoint)
         self._set_end(recovery.ledger_end_index, recovery.ledger_end_term)
         self.flushed_index = self.ledger_end_index
-        if self.ledger_end_index >= 0:
-            self.revise_ledger_begin_index()
+        self.revise_ledger_begin_index()
         self.update_committed_index(self.member_state.curr_term, checkpoint.committed_index)
         self._checkpoint.persist(self._present_checkpoint(is_open=True))
         logger.info(
@@ -143,9 +142,10 @@ class DLedgerMmapFileStore:
 
     def revise_ledger_begin_index(self) -> None:
         """The first data file has changed: units of entries that are gone may go, too. Raises StoreError."""
-        self.ledger_begin_index = first_index(self.data_file_list)
-        if self.ledger_begin_index >= 0:
-            self.index_file_list.reset_offset(self.ledger_begin_index * INDEX_UNIT_SIZE)
+        if self.ledger_end_index >= 0:
+            begin = begin_index(self.data_file_list, self.index.unit, end_index=self.ledger_end_index)
+            self.ledger_begin_index = begin
+            self.index_file_list.reset_offset(begin * INDEX_UNIT_SIZE)
 
     def append_as_leader(self, entry: DLedgerEntry) -> DLedgerEntry:
         """Store a client's body as the next entry of the present term; its other fields are set here.
@@ -262,7 +262,7 @@ class DLedgerMmapFileStore:
     def _cut(self, index: int, offset: int) -> None:
         """``index`` is the next, to go to ``offset``. The units go last: without its unit an entry was never stored."""
         last = (index - 1, self.index.term(index - 1)) if index > self.ledger_begin_index >= 0 else (-1, -1)
-        if self.data_file_list.loses_files(offset):
+        if self.data_file_list.loses_files(offset) or self.index.is_written(index):
             self._checkpoint.note_cut(index)
         self.data_file_list.truncate_offset(offset)
         self.index.truncate(index)

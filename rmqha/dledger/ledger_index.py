@@ -24,6 +24,10 @@ class LedgerIndex:
         """The index that the next unit is for."""
         return (self.files.max_wrote_position + len(self._waiting)) // INDEX_UNIT_SIZE
 
+    def is_written(self, index: int) -> bool:
+        """Whether the files have the unit of an entry, or of one behind it."""
+        return index * INDEX_UNIT_SIZE < self.files.max_wrote_position
+
     def prepare(self) -> None:
         """Make room in a file for the next unit. Raises StoreWriteError, StoreReadError."""
         if not self.files.mapped_files or self.files.mapped_files[-1].is_full:

@@ -3,7 +3,8 @@
 Where this differs from DLedger 0.3.1.2 (spec: dledger §1.8, §7.3):
 
 * What lies behind the end is erased, on the device, before anything is written: DLedger lets it come back to life.
-* A log that lacks what its checkpoint says was committed is damaged: nothing is changed, DLedger cuts it.
+* A log that lacks what its checkpoint says was committed, or what its index has, or its first entry, is damaged:
+  nothing is changed, DLedger cuts it.
 * No checksum covers a body, so that the bytes of one that a power cut tore cannot be told. A member that counts as
   stored only what is durable writes an entry's unit of the index after its data is; where no later entry has one
   either, an entry without was never acknowledged, and its body is anybody's guess. It is cut, if the checkpoint says
@@ -12,11 +13,13 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §1.8, §7.3):
 * What was read may be in the kernel's memory alone: behind the committed index it is written once more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from rmqha.codec.dledger_entry import (
+    BODY_OFFSET,
+    CURRENT_MAGIC,
     INDEX_UNIT_SIZE,
     Blank,
     End,
@@ -25,12 +28,14 @@ from rmqha.codec.dledger_entry import (
     encode_index,
     read_record,
     start_position,
+    term_of_unit,
 )
 from rmqha.codec.dledger_properties import LedgerCheckpoint
 from rmqha.dledger.check_point_file import CheckPointFile
 from rmqha.dledger.mmap_file import MmapFile
 from rmqha.dledger.mmap_file_list import MmapFileList
 from rmqha.errors import CorruptLogError
+from rmqha.memory import BytesLike
 from rmqha.store.mapped_file import file_name
 
 _FILES_SCANNED_MIN: Final = 3
@@ -42,7 +47,6 @@ _UNITS_AT_ONCE: Final = 8192
 class LedgerRecovery:
     """What recovery found: -1 and 0 for an empty log."""
 
-    ledger_begin_index: int = -1
     ledger_end_index: int = -1
     ledger_end_term: int = -1
     process_offset: int = 0
@@ -78,7 +82,8 @@ def recover_ledger(data: MmapFileList, index: MmapFileList, *, check_point_file:
     scan = _Scan(data, index, checkpoint=checkpoint)
     scan.run()
     _check(scan, data, checkpoint)
-    scan.check_last_file()
+    scan.check_first_file(data)
+    scan.check_end()
     if data.loses_files(scan.process_offset):
         check_point_file.persist(replace(checkpoint, cut_from=scan.last.index + 1 if scan.last else 0))
     data.truncate_offset(scan.process_offset)
@@ -88,7 +93,6 @@ def recover_ledger(data: MmapFileList, index: MmapFileList, *, check_point_file:
     _repair_index(index, data, scan)
     last = scan.last
     return LedgerRecovery(
-        ledger_begin_index=first_index(data) if last else -1,
         ledger_end_index=last.index if last else -1,
         ledger_end_term=last.term if last else -1,
         process_offset=scan.process_offset,
@@ -97,15 +101,35 @@ def recover_ledger(data: MmapFileList, index: MmapFileList, *, check_point_file:
     )
 
 
-def first_index(data: MmapFileList) -> int:
-    """Index of the first entry; -1 if there is none. Raises StoreReadError."""
+def begin_index(data: MmapFileList, unit: Callable[[int], BytesLike | None], *, end_index: int) -> int:
+    """Index of the first entry of a log that ends with ``end_index``; ``unit`` finds an entry's unit.
+
+    Raises:
+        CorruptLogError: what the first data file begins with is not what the index has there. A leader that took its
+            log to begin elsewhere would have the others drop what they have.
+        StoreReadError: it cannot be read.
+    """
+    header, problem = _first_entry(data)
+    if header is not None:
+        known = unit(header.index)  # one that is missing is told of when it is read
+        if header.index <= end_index and (known is None or known == _unit(header)):
+            return header.index
+        problem = f"the index has another entry than {header.index}, of term {header.term}, there"
+    file = data.mapped_files[0]
+    raise CorruptLogError(
+        file.file_from_offset, f"{problem} ({file.path}), but the log goes on up to index {end_index}. {_WHAT_NEXT}"
+    )
+
+
+def _first_entry(data: MmapFileList) -> tuple[EntryHeader | None, str]:
+    """Of all files; or why there is none."""
     for number, file in enumerate(data.mapped_files):
         found = read_record(file.view(), _start(file, number), base=file.file_from_offset, previous=None)
         if isinstance(found, EntryHeader):
-            return found.index
+            return found, ""
         if isinstance(found, End):
-            break
-    return -1
+            return None, found.reason or "nothing was written here"
+    return None, "there is no entry"
 
 
 def _start(file: MmapFile, number: int) -> int:
@@ -114,6 +138,13 @@ def _start(file: MmapFile, number: int) -> int:
 
 def _unit(header: EntryHeader) -> bytes:
     return encode_index(pos=header.pos, size=header.size, magic=header.magic, index=header.index, term=header.term)
+
+
+def _is_unit_of(index: int, unit: BytesLike) -> bool:
+    """Whether it is a unit of that entry, whole; one that a power cut tore proves nothing."""
+    pos, size = decode_index(unit)
+    whole = encode_index(pos=pos, size=size, magic=CURRENT_MAGIC, index=index, term=term_of_unit(unit))
+    return unit == whole and size >= BODY_OFFSET
 
 
 class _Doubtful(NamedTuple):
@@ -142,6 +173,8 @@ class _Scan:
         """From it on units are written again: its own is wrong, or nothing says that it is durable."""
         self.process_offset = self.stopped_at = 0
         """Behind the last entry; and where the scan ended, which is behind the blank if one follows."""
+        self._begins_at = 0
+        """The file with which the scan began."""
         self.unproven_offset = 0
         """Before it all is durable."""
         self.rewrite_from = -1
@@ -158,7 +191,7 @@ class _Scan:
 
     def run(self) -> None:
         """Scan, and change nothing."""
-        number = self._first_file()
+        number = self._begins_at = self._first_file()
         begin = self._files[number].file_from_offset + _start(self._files[number], number)
         self.stopped_at = self.unproven_offset = begin
         while number < len(self._files) and self._scan_file(self._files[number], number):
@@ -167,23 +200,47 @@ class _Scan:
             self._end_before(self._doubtful)
         self.process_offset = self.last.pos + self.last.size if self.last else begin
 
-    def check_last_file(self) -> None:
-        """The index goes on into no data file that is not there: its units were written behind the data's flush.
+    def check_first_file(self, data: MmapFileList) -> None:
+        """Where the log begins, which :func:`begin_index` is asked later, is good; what was scanned is.
 
         Raises:
-            CorruptLogError: it does; a directory is missing, such as a disk that is not mounted.
+            CorruptLogError: it is not.
+        """
+        if self._begins_at and self.last is not None:
+            begin_index(data, self._unit_in_file, end_index=self.last.index)
+
+    def _unit_in_file(self, index: int) -> memoryview | None:
+        return self._index.get_data(index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
+
+    def check_end(self) -> None:
+        """The index knows no next entry: its units were written behind the data's flush, and others counted on it.
+
+        Raises:
+            CorruptLogError: it does. The entry is damaged; or a directory is missing, as of a disk that is not mounted.
         """
         next_index, end = self.last.index + 1 if self.last else 0, self._files[-1].end_offset
-        if self.last is None or not self._index_proves or 0 <= self._cut_from <= next_index:
+        unit = self._unit_in_file(next_index) if self._index_proves else None
+        if unit is None or not _is_unit_of(next_index, unit) or 0 <= self._cut_from <= next_index:
             return
-        unit = self._index.get_data(next_index * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
-        if unit is not None and any(unit) and decode_index(unit)[0] >= end:
+        if decode_index(unit)[0] >= end:
             raise CorruptLogError(
                 end,
                 f"{file_name(end)} is missing behind {self._files[-1].path}, and the index says that entry "
                 f"{next_index} is there: nothing was changed. If a directory of dataStorePath is not mounted, mount "
                 "it; else move the whole directory of this member away, and let the group give it its log again",
             )
+        raise CorruptLogError(
+            self.stopped_at,
+            f"{self.place}, but the index says that entry {next_index} is there, and was durable. {_WHAT_NEXT}",
+        )
+
+    @property
+    def place(self) -> str:
+        """Why the log ends there, and where that is."""
+        offset, files = self.stopped_at, self._files
+        file = next((file for file in files if file.file_from_offset <= offset < file.end_offset), files[-1])
+        reason = self.reason or "nothing was written here"
+        return f"{reason} ({file.path}, position {offset - file.file_from_offset})"
 
     def _first_file(self) -> int:
         """The third from the end, or the first before it that begins with an entry that the index knows."""
@@ -236,9 +293,7 @@ class _Scan:
 
 
 def _check(scan: _Scan, data: MmapFileList, checkpoint: LedgerCheckpoint) -> None:
-    end, last_file = scan.stopped_at, data.mapped_files[-1]
-    file = data.find(end) or last_file
-    place = f"{scan.reason or 'nothing was written here'} ({file.path}, position {end - file.file_from_offset})"
+    end, last_file, place = scan.stopped_at, data.mapped_files[-1], scan.place
     end_index = scan.last.index if scan.last else -1
     if end_index < checkpoint.kept_index:
         raise CorruptLogError(end, f"{place}, {_but(checkpoint, end_index)}")

@@ -1,9 +1,7 @@
 """Runs a member as a process: what it may open, and what its exit code says."""
 
-import os
 import time
 from dataclasses import replace
-from random import Random
 
 import structlog
 import trio
@@ -44,7 +42,7 @@ async def _run(options: ServerOptions) -> int:
             disk,
             TcpNetwork(),
             now_ms=lambda: time.time_ns() // 1_000_000,
-            random=Random(os.getpid()).random,  # noqa: S311 - spreads votes, guards nothing
+            random=process.chance(),
         )
         servers.append(server)
         await server.run(task_status=task_status)

@@ -18,6 +18,14 @@ def iter_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read a store's messages in log order, as batches of some thousand rows; columns: ``schema.COLUMNS``.
 
+    For example::
+
+        report = ReadReport()
+        options = ReadOptions(topics=("orders",), columns=("queueOffset", "body"))
+        for batch in iter_batches("/data/s", options, report=report):
+            print(batch.num_rows, "rows")
+        later = ReadOptions(starting_offset=report.next)  # what came since
+
     The store may belong to a running broker: reading ends at the last record that is whole now, and disturbs nobody.
 
     Args:

@@ -31,7 +31,7 @@ class ReadReport:
         system: records that are left out since their topic is a broker's own, where topics are not chosen.
         bytes_asked_for: of the log, by the splits.
         bytes_read: of them, and of consume queues.
-        topics_met: where topics are chosen by name, those of all records; at most :data:`TOPICS_MET_MAX` of a task.
+        topics_met: where topics are chosen by name, those of all records; at most 10,000 of a task.
     """
 
     begin: int = 0

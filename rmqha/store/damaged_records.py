@@ -1,11 +1,12 @@
 """DamagedRecords: looks, behind the pulls, whether what they were given is what was stored.
 
 A pull answers with bytes as they lie in the log: where a disk has changed a body since, only its CRC tells, and of
-consumers only some compare it, and tell nobody. So what pulls were given
-is checked here afterwards, a fiftieth of the time: all of what is consumed slowly, and a part of what is consumed fast.
+consumers only some compare it, and tell nobody. So what pulls were given is checked here afterwards, a fiftieth of
+the time: all of what is consumed slowly, and a part of what is consumed fast.
 """
 
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -20,11 +21,13 @@ logger = structlog.get_logger()
 
 _ANSWERS_MAX: Final = 256
 """The last ones that wait to be checked."""
-_PAUSE_S: Final = 0.02
+_GATHER_S: Final = 0.5
+"""From the first answer on; then all that came meanwhile are checked."""
 _SHARE: Final = 50
 """Checking takes one part in this many of the time."""
 _AT_ONCE: Final = 32
-"""Records: less than a millisecond's work."""
+_BYTES_AT_ONCE: Final = 256 * 1024
+"""Or as many records: less than a millisecond's work, unless one record is large."""
 _PLACES_MAX: Final = 64
 """More are not looked for: by then the log is to be replaced as a whole."""
 
@@ -49,20 +52,26 @@ class DamagedRecords:
         """Check what pulls are given until cancelled."""
         while True:
             await self._woken.wait()
+            await trio.sleep(_GATHER_S)
+            self._woken = trio.Event()
             while self._given:
                 queue, first, count = self._given.popleft()
-                for begin in range(first, first + count, _AT_ONCE):
+                while count:
                     begun_at = trio.current_time()
-                    self._check_units(queue, begin, min(_AT_ONCE, first + count - begin))
-                    await trio.sleep(max(_PAUSE_S, (_SHARE - 1) * (trio.current_time() - begun_at)))
-            self._woken = trio.Event()
+                    checked = self._check_units(queue, first, count)
+                    first, count = first + checked, count - checked
+                    await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
 
-    def _check_units(self, queue: ConsumeQueue, first: int, count: int) -> None:
-        try:
-            for offset, _, _ in queue.units(first, count):
+    def _check_units(self, queue: ConsumeQueue, first: int, count: int) -> int:
+        """Check some; returns how many, or all where they are gone, or cannot be read: who pulls them is told."""
+        checked = size_checked = 0
+        with suppress(StoreReadError):
+            for offset, size, _ in queue.units(first, min(_AT_ONCE, count)):
                 self._check(offset)
-        except StoreReadError:
-            pass  # who pulls it again is told
+                checked, size_checked = checked + 1, size_checked + size
+                if size_checked >= _BYTES_AT_ONCE:
+                    break
+        return checked or count
 
     def _check(self, offset: int) -> None:
         record = self._log.record_at(offset, end=self._log.max_offset)

@@ -93,10 +93,14 @@ async def test_a_consumer_is_given_one_message(operator: Member, consumer: Membe
     await trio.sleep(20)
     consumer.answer = RemotingCommand(0, body=b'{"consumeResult":"CR_SUCCESS"}')
     fields = {"consumerGroup": "g", "clientId": "c", "msgId": sent.ext_fields["msgId"]}
-    answer = await operator.ask(RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=fields))
+    signed = {"AccessKey": "a", "SecurityToken": "t", "Signature": "s"}
+    answer = await operator.ask(RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=fields | signed))
     assert answer.code == ResponseCode.SUCCESS
     (question,) = consumer.asked
-    assert (decode_message(question.body, 0).body, question.ext_fields["brokerName"]) == (b"hello", "broker-a")
+    assert (decode_message(question.body, 0).body, question.ext_fields) == (
+        b"hello",
+        fields | {"brokerName": "broker-a"},
+    )
     fields["msgId"] = fields["msgId"][:-1] + "7"
     lost = await operator.ask(RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=fields))
     assert lost.code == ResponseCode.SYSTEM_ERROR

@@ -152,6 +152,45 @@ async def test_a_large_table_is_made_in_turns_and_may_grow_meanwhile() -> None:
     assert {key: saved[key][0] for key in list(table)[:5000]} == {f"t@g{number}": number for number in range(5000)}
 
 
+async def test_a_group_is_removed_while_the_offsets_are_saved() -> None:
+    """By an operator (207), of a broker that has many offsets: the save is another task, and its end the broker's."""
+    disk, offsets = SimDisk(), ConsumerOffsetManager()
+    for number in range(2000):
+        for group in ("gone", "kept"):
+            offsets.commit_offset(group, f"t{number}", 0, offset=number)
+    files = ConfigFiles(disk.mount(), "/store/config")
+    removed_at: list[int] = []
+
+    async def save() -> None:
+        await files.save(CONSUMER_OFFSET, await offsets.to_json_in_turns())
+        removed_at.append(len(await offsets.topics_of_in_turns("gone")))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(save)
+        nursery.start_soon(offsets.remove_offset_in_turns, "gone")
+    saved = files.load(CONSUMER_OFFSET)
+    assert saved is not None
+    assert {key for key in saved["offsetTable"] if key.endswith("@kept")} == {f"t{n}@kept" for n in range(2000)}
+    assert len(saved["offsetTable"]) < 4000
+    assert removed_at == [0]
+
+
+def test_what_goes_while_the_parts_of_a_table_are_made_is_left_out() -> None:
+    """Also the first, the last and all, and queues of what stays."""
+    for gone in ({"a"}, {"c"}, {"a", "b"}, {"a", "b", "c"}):
+        table = {name: {0: 1, 1: 2} for name in ("a", "b", "c")}
+        parts = java_json.dump_parts(table)
+        text = next(parts)
+        for name in gone:
+            del table[name]
+        assert java_json.loads(text + "".join(parts)) == table
+    queues = {0: 1, 1: 2}
+    parts = java_json.dump_parts({"t@g": queues})
+    text = "".join([next(parts), next(parts), next(parts)])
+    del queues[1]
+    assert java_json.loads(text + "".join(parts)) == {"t@g": {0: 1}}
+
+
 @pytest.mark.parametrize(
     "value",
     [{}, {"a": {}}, {"t": {"x@y": {}, "z@y": {0: 5, 1: 6}}, "n": None, "l": [1, {2: 3}]}, {"a": {"b": {"c": 1}}}],

@@ -136,6 +136,19 @@ def test_what_was_saved_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) ->
     offsets.commit_offset("a", "t", 1, offset=5)
 
 
+def test_the_bytes_of_what_was_saved_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they did before the restart: names, which take most of them, too."""
+    monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.TABLE_SIZE_MAX", 2000)
+    before, after = ConsumerOffsetManager(), ConsumerOffsetManager()
+    for number in range(10):
+        before.commit_offset("g" * 100, f"t{number}", 0, offset=1)
+    with pytest.raises(RemoteProtocolError, match="slaves can fetch"):
+        before.commit_offset("g" * 100, "one-more", 0, offset=1)
+    after.replace_from_json(before.to_json())
+    with pytest.raises(RemoteProtocolError, match="slaves can fetch"):
+        after.commit_offset("g" * 100, "one-more", 0, offset=1)
+
+
 def test_what_was_cut_is_saved() -> None:
     offsets = ConsumerOffsetManager()
     offsets.replace_from_json({"offsetTable": {"t@g": {0: 7, 1: 7}}})

@@ -288,6 +288,36 @@ async def test_a_topic_made_just_before_keeps_all_its_queues(
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
 
 
+async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(autojump_clock: MockClock) -> None:
+    """The next one had asked for tables seconds ago, and the one before has its tables from it then."""
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await group.wait(lambda: late.replication._tables._link.has_taken)
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        leader.running.offsets.commit_offset("g", "made", 0, offset=4)
+        await hand_over(leader, late)
+        await group.wait(lambda: late.is_master, limit_s=1)
+        assert queues_of(late, "made") == 7
+        assert late.running.offsets.query_offset("g", "made", 0) == 4
+        await trio.sleep(15)
+        assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
+
+
+async def test_unless_it_was_restarted_meanwhile(autojump_clock: MockClock) -> None:
+    """Its tables may be older than those that the others have had of it, or none."""
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        await group.wait(lambda: queues_of(late, "made") == 7)
+        tables = late.replication._tables
+        await leader.stop()
+        leader.disk.files.clear()
+        await group.wait_master()
+        await leader.start()
+        await tables._take_last_changes(leader.name)
+        assert queues_of(late, "made") == 7
+
+
 @pytest.mark.parametrize("is_back", [False, True])
 async def test_nor_when_it_hands_over_before_it_is_master(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_back: bool

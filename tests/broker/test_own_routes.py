@@ -3,21 +3,27 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.own_routes import OwnRoutes
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
 from rmqha.codec.namesrv_headers import RegisterBrokerRequestHeader
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import TopicRouteData, decode_route
 from rmqha.ha.runtime_info import ClientState
+from rmqha.namesrv.routes import Registration
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import UNSET, Machine, ask, ha_client_of, replication_of, send_request
+from tests.settings import config, topic_rules
 from tests.sim.sim_net import SimNet
 
 MASTER, SLAVE = "10.0.0.1", "10.0.0.2"
@@ -226,3 +232,39 @@ async def test_strangers_are_not_taken_for_the_group(
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert why in (answer.remark or "")
         assert await addresses_at(machine) == {0: f"{MASTER}:10911"}
+
+
+class Roles:
+    """Of a :class:`~rmqha.broker.replication.Replication` what routes ask: which broker this one is at present."""
+
+    follows_tables = False
+    ha_address = f"{SLAVE}:10912"
+
+    def __init__(self) -> None:
+        self.addrs = {0: f"{MASTER}:10911", 1: f"{SLAVE}:10911"}
+        self.group = SimpleNamespace(broker_name="broker-a")
+
+    def broker_addrs(self, own: str) -> dict[int, str]:
+        return self.addrs
+
+
+@dataclass(eq=False)
+class Wire:
+    """Of a broker that registered."""
+
+    peer: str
+
+    def close(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+async def test_a_former_leader_that_is_registered_does_not_hide_the_next() -> None:
+    """It was told of as broker 0, and stays registered till its connection ends; then this broker leads."""
+    roles = Roles()
+    topics = TopicConfigManager(topic_rules(), now_ms=lambda: 1)
+    routes = OwnRoutes(config(brokerName="broker-a"), topics, cast("Any", roles), address=lambda: f"{SLAVE}:10911")
+    former = Registration("DefaultCluster", "broker-a", 0, f"{MASTER}:10911", f"{MASTER}:10912")
+    routes.register_broker(former, {}, connection=Wire(f"{MASTER}:5"), now=0)
+    assert routes.data.broker_addrs == BOTH
+    roles.addrs = {0: f"{SLAVE}:10911"}
+    assert routes.data.broker_addrs == {0: f"{SLAVE}:10911"}

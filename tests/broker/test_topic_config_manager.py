@@ -1,6 +1,7 @@
 """The table of topics fits what its slaves can fetch."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
-from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC
+from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_READ
 from rmqha.errors import RemoteProtocolError
 from tests.settings import topic_rules
 
@@ -105,6 +106,15 @@ def test_the_log_tells_how_many_queues_are_written_only_as_long_as_nobody_else_d
     assert topics.select("t") == TopicConfig("t", 2, 2)
     topics.learn_queue("t", 3)
     assert topics.select("t") == TopicConfig("t", 4, 2)
+
+
+def test_a_topic_that_is_known_stays_what_it_is_but_for_the_queues_that_the_log_has() -> None:
+    """An operator took queues away, and the log still holds what is in them."""
+    topics = TopicConfigManager(topic_rules(), now_ms=lambda: 1)
+    known = TopicConfig("t", 1, 1, PERM_READ, "MULTI_TAG", topic_sys_flag=2, order=True)
+    topics.update_topic_config(known)
+    topics.learn_queue("t", 3)
+    assert topics.select("t") == replace(known, read_queue_nums=4)
 
 
 def test_what_a_slave_learned_in_the_same_millisecond_gives_way_to_its_master() -> None:

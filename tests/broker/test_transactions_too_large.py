@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.transaction.half_message import HALF_TOPIC
+from rmqha.broker.transaction.half_message import CHECK_IMMUNITY_TIME, HALF_TOPIC
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.encoder import prepare
 from tests.broker.machines import Machine
@@ -19,15 +19,17 @@ def machine() -> Machine:
     return Machine(SimNet(), "10.0.0.1", TIMES)
 
 
-@pytest.mark.parametrize("topic", ["t", "t" * 100])
+@pytest.mark.parametrize(
+    ("topic", "first"), [("t", ""), ("t" * 100, ""), ("t" * 127, f"{CHECK_IMMUNITY_TIME}\x015\x02")]
+)
 async def test_the_largest_half_message_is_asked_about_and_committed(
-    machine: Machine, topic: str, autojump_clock: MockClock
+    machine: Machine, topic: str, first: str, autojump_clock: MockClock
 ) -> None:
-    """As it is when it is written again, with what is noted of it, and under the name of its own topic."""
+    """As it is when it is written again, with all that is noted of it, and under the name of its own topic."""
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
         for size in range(1500, 0, -10):
-            request = half_request(b"k", b=topic, properties="P\x01" + "v" * size)
+            request = half_request(b"k", b=topic, properties=f"{first}P\x01" + "v" * size)
             request.body = bytes(64_000)
             sent = await producer.ask(request)
             if sent.code == ResponseCode.SUCCESS:

@@ -11,6 +11,7 @@ from rmqha.codec.host import parse_host
 from rmqha.codec.java_json import dumps
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.record.encoder import prepare
+from rmqha.codec.remoting import RemotingCommand
 from tests.cli.fake_brokers import FakeBrokers, answer, runtime
 
 Output = pytest.CaptureFixture[str]
@@ -28,6 +29,7 @@ def record(
     body: bytes = b"body\x1b",
     sys_flag: int = 0,
     stored_ms: int = 1_000_001,
+    queue_offset: int = 3,
 ) -> bytes:
     return prepare(
         "orders",
@@ -39,7 +41,7 @@ def record(
         born_timestamp_ms=1_000_000,
         born_host_raw=HOST,
         store_host_raw=HOST,
-    ).pack(queue_offset=3, physical_offset=physical_offset, store_timestamp_ms=stored_ms)
+    ).pack(queue_offset=queue_offset, physical_offset=physical_offset, store_timestamp_ms=stored_ms)
 
 
 @pytest.fixture
@@ -99,11 +101,16 @@ def stored_since(ms: int) -> tuple[str, ...]:
 @pytest.fixture
 def queues(broker: FakeBrokers) -> FakeBrokers:
     """Three of a topic: what a search leads to may be older, one is cut meanwhile, one is empty and is not asked."""
+
+    def one(physical_offset: int, since_ms: int, queue_offset: int) -> bytes:
+        return record(physical_offset, stored_ms=NOW_MS + since_ms, queue_offset=queue_offset)
+
     pulled = {
-        "0": answer(body=record(100, stored_ms=NOW_MS) + record(400, stored_ms=NOW_MS + 9)),
-        "1": answer(body=record(200, stored_ms=NOW_MS + 5) + record(300, stored_ms=NOW_MS + 7)),
-        "2": answer(code=ResponseCode.PULL_OFFSET_MOVED),
+        ("0", "40"): answer(body=one(100, 0, 40) + one(400, 9, 41)),
+        ("1", "41"): answer(body=one(200, 5, 41) + one(300, 7, 42)),
+        ("2", "42"): answer(code=ResponseCode.PULL_OFFSET_MOVED),
     }
+    nothing = answer(code=ResponseCode.PULL_NOT_FOUND)
     ends = {
         dumps({"topic": "orders", "brokerName": "a", "queueId": queue}): {
             "minOffset": 40, "maxOffset": end, "lastUpdateTimestamp": 9,
@@ -113,7 +120,7 @@ def queues(broker: FakeBrokers) -> FakeBrokers:
     broker.answers[A] |= {
         RequestCode.GET_TOPIC_STATS_INFO: answer({"offsetTable": ends}),
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda fields: answer(offset=f"4{fields['queueId']}"),
-        RequestCode.PULL_MESSAGE: lambda fields: pulled[fields["queueId"]],
+        RequestCode.PULL_MESSAGE: lambda fields: pulled.get((fields["queueId"], fields["queueOffset"]), nothing),
     }
     return broker
 
@@ -121,10 +128,34 @@ def queues(broker: FakeBrokers) -> FakeBrokers:
 def test_by_time_the_first_of_all_queues_are_found_oldest_first(queues: FakeBrokers, capsys: Output) -> None:
     assert found(capsys, *stored_since(NOW_MS + 1)) == [200, 300, 400]
     pulls = [fields for _, code, fields in queues.asked if code == RequestCode.PULL_MESSAGE]
-    assert [(one["queueId"], one["queueOffset"]) for one in pulls] == [("0", "40"), ("1", "41"), ("2", "42")]
+    places = [(one["queueId"], one["queueOffset"]) for one in pulls]
+    assert places == [("0", "40"), ("0", "42"), ("1", "41"), ("1", "43"), ("2", "42")]
     assert {one["consumerGroup"] for one in pulls} == {"TOOLS_CONSUMER"}
     assert found(capsys, *stored_since(NOW_MS), "-n", "2") == [100, 200]
     assert found(capsys, *stored_since(NOW_MS + 1), "--until", str(NOW_MS + 7)) == [200, 300]
+
+
+def test_by_time_a_queue_is_asked_until_enough_was_found(queues: FakeBrokers, capsys: Output) -> None:
+    """A broker gives 32 at once, or fewer, if they are large."""
+
+    def pull(fields: dict[str, str]) -> RemotingCommand:
+        begin = int(fields["queueOffset"])
+        if fields["queueId"] != "0" or begin >= 150:
+            return answer(code=ResponseCode.PULL_NOT_FOUND)
+        return answer(
+            body=b"".join(record(at, stored_ms=NOW_MS + at, queue_offset=at) for at in range(begin, begin + 10))
+        )
+
+    ends = {
+        dumps({"topic": "orders", "brokerName": "a", "queueId": 0}): {
+            "minOffset": 40, "maxOffset": 150, "lastUpdateTimestamp": 9,
+        }
+    }  # fmt: skip
+    queues.answers[A][RequestCode.GET_TOPIC_STATS_INFO] = answer({"offsetTable": ends})
+    queues.answers[A][RequestCode.PULL_MESSAGE] = pull
+    assert found(capsys, *stored_since(NOW_MS + 50)) == list(range(50, 114))
+    assert found(capsys, *stored_since(NOW_MS + 50), "--until", str(NOW_MS + 70)) == list(range(50, 71))
+    assert len(queues.codes_asked()) < 20
 
 
 def test_by_time_a_broker_that_answers_slowly_is_not_asked_for_ever(

@@ -21,6 +21,14 @@ def test_they_are_java_s(pairs: list[tuple[str, bytes]]) -> None:
     assert hashes.of(topics, keys) == hashes.of(topics, keys) == expected
 
 
+def test_keys_of_every_length_are_java_s() -> None:
+    """Those of an SHA-256 in hexadecimal have 64 characters, the most that are hashed by their powers."""
+    keys = [(b"0123456789abcdef" * 5)[:size] for size in range(81)]
+    for topic in ("T", "%RETRY%group"):
+        expected = [key_hash(topic, key.decode()) for key in keys]
+        assert KeyHashes().of([topic] * len(keys), keys) == expected
+
+
 def test_the_smallest_number_has_no_positive_twin() -> None:
     """Java's Math.abs of it is negative: RocketMQ takes 0."""
     topic, key = "T", _key_with_code(0x8000_0000, "T#")

@@ -50,13 +50,57 @@ async def test_a_damaged_header(committed: int, index: int, at: int) -> None:
     inode = disk.files[f"{DATA}/{index // 2 * 512:020d}"]
     inode.write(b"\x7f", index % 2 * 228 + at)
     result = reopened(disk)
-    if index <= committed or index < 10:  # more than a whole file would go
-        assert isinstance(result, CorruptLogError)
-        assert f"{DATA}/{index // 2 * 512:020d}, position {index % 2 * 228}" in str(result)
-        assert "move the whole directory of this member away" in str(result)
-    else:
-        assert isinstance(result, DLedgerMmapFileStore)
-        assert result.ledger_end_index == index - 1
+    assert isinstance(result, CorruptLogError)
+    assert f"{DATA}/{index // 2 * 512:020d}, position {index % 2 * 228}" in str(result)
+    assert "move the whole directory of this member away" in str(result)
+
+
+@pytest.mark.parametrize("index", [10, 13])
+async def test_an_entry_that_the_index_knows_and_no_data_file_has(index: int) -> None:
+    """It was cut with all behind it: this member was elected, and what it and another had acknowledged was lost."""
+    disk = await made(committed=4)
+    disk.files[f"{DATA}/{index // 2 * 512:020d}"].write(bytes(228), index % 2 * 228)
+    result = reopened(disk)
+    assert isinstance(result, CorruptLogError)
+    assert f"the index says that entry {index} is there, and was durable" in str(result)
+
+
+async def test_a_damaged_header_without_a_unit() -> None:
+    """Nobody had counted on it."""
+    disk = await made(committed=4)
+    disk.files[f"{DATA}/{5 * 512:020d}"].write(b"\x7f", 0)
+    for index in range(10, ENTRIES):
+        at = index * 32
+        disk.files[f"/store/dledger-n0/index/{at // INDEX_SIZE * INDEX_SIZE:020d}"].write(bytes(32), at % INDEX_SIZE)
+    result = reopened(disk)
+    assert isinstance(result, DLedgerMmapFileStore)
+    assert result.ledger_end_index == 9
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 8, 15, 23, 24])
+async def test_a_first_file_that_does_not_begin_with_what_the_index_has_there(at: int) -> None:
+    """It is not scanned. A leader whose log had no beginning had the others drop what they had."""
+    disk = await made(committed=13)
+    disk.files[f"{DATA}/{0:020d}"].write(b"\x03", at)
+    result = reopened(disk)
+    assert isinstance(result, CorruptLogError)
+    assert f"{DATA}/{0:020d}" in str(result)
+    assert "the log goes on up to index 13" in str(result)
+    assert "move the whole directory of this member away" in str(result)
+
+
+async def test_a_file_that_becomes_the_first_and_does_not_begin_so() -> None:
+    """The log begins where it did, until one is found that does."""
+    disk = await made(committed=13)
+    disk.files[f"{DATA}/{512:020d}"].write(bytes(8), 0)
+    store = opened(disk.mount())
+    assert await store.data_file_list.delete_expired_file_by_time(lambda _path: True, kept_from=512) == 1
+    with pytest.raises(CorruptLogError):
+        store.revise_ledger_begin_index()
+    assert store.ledger_begin_index == 0
+    assert await store.data_file_list.delete_expired_file_by_time(lambda _path: True, kept_from=1024) == 1
+    store.revise_ledger_begin_index()
+    assert store.ledger_begin_index == 4
 
 
 async def test_an_entry_that_became_a_blank() -> None:

@@ -6,6 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 
 from tests.e2e.processes import CHECKOUT
 from tests.interop.fetched import LOCKS, PeerMissingError, check_sums, fetched, run_fetching
+from tests.interop.peers import compiled
 from tests.spark.growing_log import GrowingLog, wait_for_batches
 from tests.spark.logs import LogWriter
 
@@ -20,64 +24,105 @@ pytest.importorskip("pyspark")
 pytestmark = pytest.mark.timeout(1_800)
 
 KILLS = 2
+MESSAGES = 60
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 JOB = """
-import json, sys
+import json, sys, zlib
+from pyspark.errors import AnalysisException
 from rmqha.spark.session import spark_session
-kind, jars, root, job = sys.argv[1:]
-settings = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-if kind == "delta":
-    settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
-    settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    table = f"delta.`{root}/table`"
-else:
-    settings["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    settings["spark.sql.catalog.lake"] = "org.apache.iceberg.spark.SparkCatalog"
-    settings["spark.sql.catalog.lake.type"] = "hadoop"
-    settings["spark.sql.catalog.lake.warehouse"] = root
-    table = "lake.db.messages"
-spark = spark_session("lakehouse", master="local[2]", settings=settings)
-if job == "replace":
-    messages = spark.read.format("rmqha").load(f"{root}/store")
-    messages.writeTo(table).using(kind).createOrReplace()
-elif job != "rows":
+kind, settings, root, *steps = sys.argv[1:]
+names = {"delta": "delta.`%s/{}`" % root, "iceberg": "lake.db.{}"}[kind]
+spark = spark_session("lakehouse", master="local[2]", settings=json.loads(settings))
+
+def stream(**trigger):
     messages = spark.readStream.format("rmqha").load(f"{root}/store")
     writer = messages.writeStream.format(kind).option("checkpointLocation", f"{root}/checkpoint")
-    writer = writer.trigger(availableNow=True) if job == "once" else writer.trigger(processingTime="100 milliseconds")
-    query = writer.start(f"{root}/table") if kind == "delta" else writer.toTable(table)
-    query.awaitTermination()
-if job in ("replace", "rows"):
-    rows = spark.table(table).select("physicalOffset", "body").collect()
-    print("ROWS", json.dumps(sorted([row.physicalOffset, len(row.body)] for row in rows)))
+    writer = writer.trigger(**trigger).partitionBy("topic")
+    return writer.start(f"{root}/stream") if kind == "delta" else writer.toTable(names.format("stream"))
+
+def rows(name):
+    try:
+        found = spark.table(names.format(name)).select("physicalOffset", "topic", "keys", "body").collect()
+    except AnalysisException:  # there is no such table
+        found = []
+    return sorted((row.physicalOffset, row.topic, row["keys"], zlib.crc32(row.body)) for row in found)
+
+for step in steps:
+    if step == "replace":
+        messages = spark.read.format("rmqha").load(f"{root}/store")
+        messages.writeTo(names.format("batch")).using(kind).partitionedBy("topic").createOrReplace()
+    elif step == "start":
+        query = stream(processingTime="100 milliseconds")
+    elif step == "wait":
+        query.awaitTermination()
+    elif step == "once":
+        stream(availableNow=True).awaitTermination()
+    else:
+        print("ROWS", json.dumps({name: rows(name) for name in ("stream", "batch")}), flush=True)
 """
+Rows = list[tuple[int, str, str, int]]
+"""Of each row its physical offset, topic, key, and its body's CRC."""
+Tables = dict[str, Rows]
 
 
 @dataclass(frozen=True)
 class Lakehouse:
-    """A table format, and the Spark and the jars that fit together."""
+    """A table format, and the Spark and the jars that fit together.
+
+    Attributes:
+        commits: the path to which a file is renamed when a table's commit is done.
+        after_commits: of the first rename that follows, and belongs to the commit still.
+    """
 
     kind: str
     spark: str
     version: str
     artifacts: tuple[str, ...]
+    settings: dict[str, str]
+    commits: str
+    after_commits: str
 
-    def start(self, root: Path, job: str) -> subprocess.Popen[str]:
-        """The job in a process group of its own."""
+    def start(self, root: Path, *steps: str, stop_at: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """The job in a process group of its own.
+
+        Args:
+            root: of the store, the tables and the checkpoint.
+            steps: of the job.
+            stop_at: lines of STOP_AT of ``StoppingFiles.java``.
+        """
         packages, jars = _spark(self.spark), self._jars()
-        names = ",".join(str(jar) for jar in sorted(jars.iterdir()))
+        settings = SETTINGS | {name: value.format(root=root) for name, value in self.settings.items()}
+        settings["spark.jars"] = ",".join(str(jar) for jar in sorted(jars.iterdir()))
         environ = {**os.environ, "PYTHONPATH": f"{packages}:{CHECKOUT}"}
         environ.pop("SPARK_HOME", None)
-        command = [sys.executable, "-c", JOB, self.kind, names, str(root), job]
+        if stop_at:
+            classes = compiled("StoppingFiles.java", packages / "pyspark" / "jars")
+            settings |= STOPPING | {"spark.driver.extraClassPath": str(classes)}
+            environ |= {"STOP_AT": "\n".join(stop_at), "STOPPED": str(root / "stopped")}
+        command = [sys.executable, "-c", JOB, self.kind, json.dumps(settings), str(root), *steps]
         return subprocess.Popen(
             command, env=environ, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
-    def run(self, root: Path, job: str) -> str:
-        """What the job printed."""
-        process = self.start(root, job)
+    def run(self, root: Path, *steps: str) -> list[Tables]:
+        """What the steps printed that print rows."""
+        process = self.start(root, *steps)
         out, _ = process.communicate(timeout=600)
         assert process.returncode == 0, out
-        return out
+        return rows_in(out)
+
+    def run_to_kill(self, root: Path, *steps: str, stop_at: Sequence[str]) -> list[Tables]:
+        """Kill the job when it has stopped at all of these places; as :meth:`run`."""
+        process = self.start(root, *steps, stop_at=stop_at)
+        stopped = [root / f"stopped-{number}" for number in range(len(stop_at))]
+        try:
+            wait_until(lambda: all(mark.exists() for mark in stopped), process)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, _ = process.communicate()
+        for mark in stopped:
+            mark.unlink()
+        return rows_in(out)
 
     def _jars(self) -> Path:
         name = f"{self.kind}-{self.version}"
@@ -92,8 +137,42 @@ class Lakehouse:
         return jars
 
 
-DELTA = Lakehouse("delta", "4.2.0", "4.4.0", ("io.delta:delta-spark_4.2_2.13", "io.delta:delta-storage"))
-ICEBERG = Lakehouse("iceberg", "4.1.4", "1.12.0", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13",))
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # starts in half the time
+}
+STOPPING = {
+    "spark.hadoop.fs.file.impl": "StoppingFiles",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "StoppingFiles$Context",
+}
+DELTA = Lakehouse(
+    "delta",
+    "4.2.0",
+    "4.4.0",
+    ("io.delta:delta-spark_4.2_2.13", "io.delta:delta-storage"),
+    {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",  # of 50, for a table of some files
+    },
+    commits=r"_delta_log/\d+\.json$",
+    after_commits=r"_delta_log/\.\d+\.json\.crc$",
+)
+ICEBERG = Lakehouse(
+    "iceberg",
+    "4.1.4",
+    "1.12.0",
+    ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13",),
+    {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": "{root}",
+    },
+    commits=r"metadata/v\d+\.metadata\.json$",
+    after_commits=r"metadata/version-hint\.text$",
+)
 
 
 def _spark(version: str) -> Path:
@@ -114,39 +193,79 @@ def lakehouse(request: pytest.FixtureRequest) -> Lakehouse:
     assert isinstance(found, Lakehouse)
     try:
         _spark(found.spark), found._jars()
+        compiled("StoppingFiles.java", _spark(found.spark) / "pyspark" / "jars")
     except PeerMissingError as missing:
         pytest.skip(str(missing))
     return found
 
 
-def rows_in(printed: str) -> list[int]:
-    """The physical offsets of a table's rows."""
-    (line,) = [line for line in printed.splitlines() if line.startswith("ROWS ")]
-    return [offset for offset, _ in json.loads(line.removeprefix("ROWS "))]
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """While it lives."""
+    deadline = time.monotonic() + 600
+    while not holds():
+        assert process.poll() is None, "the job ended by itself"
+        assert time.monotonic() < deadline, "the job did not come so far within ten minutes"
+        time.sleep(0.1)
 
 
-def test_a_table_that_is_replaced_has_each_message_once(lakehouse: Lakehouse, tmp_path: Path) -> None:
+def rows_in(printed: str) -> list[Tables]:
+    """Each time that the job printed rows."""
+    lines = [json.loads(line.removeprefix("ROWS ")) for line in printed.splitlines() if line.startswith("ROWS ")]
+    return [{name: [tuple(row) for row in rows] for name, rows in tables.items()} for tables in lines]
+
+
+def write(log: LogWriter) -> Rows:
+    """More messages of three topics."""
+    rows: Rows = []
+    for number in range(MESSAGES):
+        topic, key, body = f"t{number % 3}", f"k{number}", b"%d" % len(log.offsets)
+        offset = log.append(body, topic=topic.encode(), properties=f"KEYS\x01{key}".encode())
+        rows.append((offset, topic, key, zlib.crc32(body)))
+    return rows
+
+
+def test_a_kill_at_any_step_of_a_commit_costs_and_repeats_nothing(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """Of a stream and of a batch, both into tables by topic; one job runs and is killed with both, to save time.
+
+    A run first repeats the batch in which the stream was killed, then is killed in the next one.
+    """
     log = LogWriter(tmp_path / "store")
-    for number in range(300):
-        log.append(b"%d" % number)
-    assert rows_in(lakehouse.run(tmp_path, "replace")) == log.offsets
-    log.append(b"one more")
-    assert rows_in(lakehouse.run(tmp_path, "replace")) == log.offsets
+    commits, after_commits, query_commits = lakehouse.commits, lakehouse.after_commits, "checkpoint/commits/"
+    first = write(log)
+    lakehouse.run_to_kill(tmp_path, "start", "replace", stop_at=[f"offsets/0$ stream/{commits}", f"batch/{commits}"])
+    second = first + write(log)
+    (rows,) = lakehouse.run_to_kill(
+        tmp_path,
+        *("rows", "start", "replace"),
+        stop_at=[f"offsets/1$ stream/{commits} stream/{after_commits}", f"batch/{commits} batch/{after_commits}"],
+    )
+    assert rows == {"stream": [], "batch": []}
+    third = second + write(log)
+    (rows,) = lakehouse.run_to_kill(
+        tmp_path, *("rows", "replace", "start", "wait"), stop_at=[rf"offsets/2$ {query_commits}2$"]
+    )
+    assert rows == {"stream": second, "batch": second}
+    fourth = third + write(log)
+    (rows,) = lakehouse.run_to_kill(
+        tmp_path,
+        *("rows", "start", "replace"),
+        stop_at=[rf"offsets/3$ {query_commits}3$ {query_commits}\.3\.crc$", f"batch/{commits}"],
+    )
+    assert rows == {"stream": third, "batch": third}
+    last = fourth + write(log)
+    # Spark 4.1 ends after one batch, and that may be the one that was killed
+    rows, at_last = lakehouse.run(tmp_path, *("rows", "once", "once", "replace", "rows"))
+    assert rows == {"stream": fourth, "batch": third}
+    assert at_last == {"stream": last, "batch": last}
 
 
-def test_a_stream_that_is_killed_writes_each_message_once(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """At any moment, and between a commit of the table and that of the query, which then repeats the batch."""
+def test_a_stream_that_is_killed_at_any_moment_writes_each_message_once(lakehouse: Lakehouse, tmp_path: Path) -> None:
     checkpoint, done = tmp_path / "checkpoint", 0
     with GrowingLog(tmp_path / "store") as growing:
         for _ in range(KILLS):
-            query = lakehouse.start(tmp_path, "on")
+            query = lakehouse.start(tmp_path, "start", "wait")
             done = wait_for_batches(checkpoint, done + 1, query)
             os.killpg(query.pid, signal.SIGKILL)
             query.communicate()
-    for _ in range(2):  # Spark 4.1 ends after one batch, and that may be the one that was killed
-        lakehouse.run(tmp_path, "once")
-    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
-    (checkpoint / "commits" / str(last)).unlink()
-    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
-    lakehouse.run(tmp_path, "once")
-    assert rows_in(lakehouse.run(tmp_path, "rows")) == growing.log.offsets
+    (rows,) = lakehouse.run(tmp_path, *("once", "once", "rows"))  # twice for Spark 4.1, as above
+    assert [offset for offset, *_ in rows["stream"]] == growing.log.offsets

@@ -323,6 +323,19 @@ async def test_a_route_of_a_thousand_brokers_leaves_everybody_else_their_turn(
     assert answered == ["unknown", "t"]
 
 
+@pytest.mark.parametrize("version", [317, 409, 479])
+@pytest.mark.parametrize("standard", ["true", "false"])
+async def test_a_long_route_is_written_as_a_short_one(
+    machine: NameServerMachine, client: RemotingClient, version: int, standard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = partial(ask, client, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="t", version=version)
+    async with registered(machine, "t"):
+        short = (await request(acceptStandardJsonOnly=standard)).body
+        monkeypatch.setattr(route_processor, "_ADDRESSES_AT_ONCE", 0)
+        assert (await request(acceptStandardJsonOnly=standard)).body == short
+    assert (b'{"0":' in short) == (version >= 401 or standard == "true")
+
+
 async def test_a_client_that_asks_for_more_lists_than_it_waits_for_is_put_off(
     machine: NameServerMachine, client: RemotingClient
 ) -> None:

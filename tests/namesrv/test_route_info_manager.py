@@ -211,12 +211,13 @@ async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(monke
         names.register(registration, wire=Wire("10.7.7.7:1"))
 
 
-async def test_a_deleted_topic_gives_back_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers stay for months, and topics come and go meanwhile."""
+@pytest.mark.parametrize(("size", "count"), [(1, 300), (200, 80)])
+async def test_a_deleted_topic_gives_back_its_room(size: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers stay for months, and topics come and go meanwhile; of those with long names, the names too."""
     monkeypatch.setattr(route_info_manager, "SIZE_MAX", 512 * 1024)
     names = Names()
-    for version in range(5):
-        topics = [f"topic{version}_{number}" for number in range(300)]
+    for version in range(10):
+        topics = [f"topic{version}_{number}".ljust(size, "x") for number in range(count)]
         names.register(replace(MASTER, data_version=DataVersion(1, version)), *topics)
         for topic in topics:
             names.manager.delete_topic(topic, cluster=None)

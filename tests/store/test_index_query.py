@@ -8,7 +8,7 @@ from rmqha.store import index_query
 from rmqha.store.index_query import Query
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import put, running
-from tests.store.indexing import ALWAYS, indexed, keyed, offsets_of
+from tests.store.indexing import ALWAYS, indexed, keyed, offsets_of, uniq_key
 
 
 async def test_a_chain_is_followed_in_turns_and_not_for_ever(
@@ -48,6 +48,17 @@ async def test_an_answer_has_so_many_bytes_and_at_least_one_message(
         assert await offsets_of(store, "k") == offsets[-3:]
         monkeypatch.setattr(index_query, "_BYTES_MAX", 1)
         assert await offsets_of(store, "k") == offsets[-1:]
+
+
+async def test_a_message_that_has_a_key_twice_is_found_once(autojump_clock: MockClock) -> None:
+    """As its unique key and among the others, or twice among these; an answer has the bytes of its messages."""
+    async with running(SimDisk().mount()) as store:
+        twice = [result for keys in (uniq_key(0), "k k") for result in await put(store, keyed(0, keys=keys))]
+        await indexed(store)
+        for key, expected in ((uniq_key(0), twice), ("k", twice[1:])):
+            result = await store.query_message(Query("TopicTest", key, 64, *ALWAYS))
+            assert [store.physical_offset_of(view) for view in result.views] == [one.wrote_offset for one in expected]
+            assert result.size_bytes == sum(map(len, result.views))
 
 
 async def test_it_says_what_is_last_in_the_index(autojump_clock: MockClock) -> None:

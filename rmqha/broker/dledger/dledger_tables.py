@@ -40,8 +40,8 @@ _NEXT_WITHOUT_TABLES: Final = (
 _ANSWER_S: Final = 3.0
 _OTHERS_S: Final = 5.0
 """So long a new leader tries to learn from the others what it lacks."""
-_TOPICS_S: Final = 1.0
-"""So long it waits for those who may know more of new topics."""
+_NEWS_S: Final = 1.0
+"""So long it waits for those who may know of newer topics."""
 
 
 class DLedgerTables:
@@ -198,9 +198,13 @@ class DLedgerTables:
         Its tables may be as old as its last stop, and all others will have them. Without the ends of queues the places
         of messages that are deleted would be given again, to messages that consumers pass over.
         """
-        if not self._has_tables and self._followed is not None:
-            with trio.move_on_after(_OTHERS_S):
-                await self._take_tables(self._followed)
+        if self._followed is not None:
+            if self._has_tables:
+                with trio.move_on_after(_NEWS_S):
+                    await self._take_last_changes(self._followed)
+            else:
+                with trio.move_on_after(_OTHERS_S):
+                    await self._take_tables(self._followed)
         if not self._has_had_tables:  # else its own may be newer than the others'
             await self._take_newest()
         if not self._has_tables:
@@ -223,7 +227,7 @@ class DLedgerTables:
             if address := await self._ask(peer):
                 await self._link.grow_learned_topics(address)
 
-        with trio.move_on_after(_TOPICS_S):
+        with trio.move_on_after(_NEWS_S):
             async with trio.open_nursery() as nursery:
                 for peer in others:
                     nursery.start_soon(ask_one, peer)
@@ -253,6 +257,16 @@ class DLedgerTables:
     async def _take_tables(self, peer: str) -> None:
         if address := await self._ask(peer):
             await self._link.synchronize(address)
+
+    async def _take_last_changes(self, peer: str) -> None:
+        """Take what the last master has told clients since it was asked for its tables, if it has only handed over.
+
+        One that was restarted meanwhile may have older ones, or none.
+        """
+        if address := await self._ask(peer):
+            origin = await self._link.ask_tables_origin(address)
+            if origin is not None and origin.was_master and origin.term == self._followed_term:
+                await self._link.synchronize(address)
 
     async def _take_newest(self) -> None:
         """Take the newest tables of those that others have had since they started, or were master with.

@@ -26,7 +26,7 @@ _MERGED_AT_ONCE: Final = 1000
 
 _SPLIT_AT_ONCE: Final = 5000
 _REMOVED_AT_ONCE: Final = 500
-"""Keys, likewise."""
+"""Offsets, likewise."""
 
 OffsetsOfQueues = dict[int, int]
 OffsetTable = dict[str, OffsetsOfQueues]
@@ -39,7 +39,7 @@ class ConsumerOffsetManager:
     def __init__(self) -> None:
         self._table: OffsetTable = {}
         self._entries = self._size = 0
-        self._shares: Final = OffsetShares()
+        self._shares = OffsetShares()
         self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
@@ -62,8 +62,7 @@ class ConsumerOffsetManager:
         if queues is None or queue_id not in queues:
             host = host_of(peer)
             self._check_new(group, topic, host=host)
-            key_size = 0 if queues is not None else _size_of_key(key)
-            self._shares.take(key, queue_id, host=host, size=_QUEUE_SIZE, key_size=key_size)
+            self._shares.add(host, key, queue_id, self._size_of_new(key))
             self._put_new(key, queue_id, offset)
         else:
             queues[queue_id] = offset
@@ -84,10 +83,10 @@ class ConsumerOffsetManager:
         size, free = self._size_of_new(key), TABLE_SIZE_MAX - self._size
         if size > free:
             return f"the offsets of {self._entries} queues take {TABLE_SIZE_MAX} bytes, which is what slaves can fetch"
-        if not self._shares.has_room(host, size, entries_free=ENTRIES_MAX - self._entries, size_free=free):
+        if not self._shares.has_room(host, size, entries_free=ENTRIES_MAX - self._entries, bytes_free=free):
             return (
-                f"since this broker started clients of {host} have added those of {self._shares.of(host)} queues, as "
-                "much as is left for all other hosts"
+                f"since this broker started clients of {host} have added those of {self._shares.of(host)} queues, "
+                "as much as is left for all other hosts"
             )
         return ""
 
@@ -105,15 +104,11 @@ class ConsumerOffsetManager:
 
     async def remove_offset_in_turns(self, group: str) -> None:
         """Forget how far ``group`` is, in all topics. What slaves know of it they keep."""
-        topics = iter(await self.topics_of_in_turns(group))
-        while piece := list(islice(topics, _REMOVED_AT_ONCE)):
-            for topic in piece:
-                key = topic + TOPIC_GROUP_SEPARATOR + group
-                if (queues := self._table.pop(key, None)) is not None:
-                    self._entries -= len(queues)
-                    self._size -= _QUEUE_SIZE * len(queues) + _size_of_key(key)
-                    self._shares.give_back_all(key)
-                    self.dirty = True
+        keys = [topic + TOPIC_GROUP_SEPARATOR + group for topic in await self.topics_of_in_turns(group)]
+        entries = ((key, queue_id) for key in keys for queue_id in list(self._table.get(key, {})))
+        while piece := list(islice(entries, _REMOVED_AT_ONCE)):
+            for key, queue_id in piece:
+                self._forget(key, queue_id)
             await trio.lowlevel.checkpoint()
 
     def query_offsets(self, group: str, topic: str) -> OffsetsOfQueues:
@@ -156,7 +151,7 @@ class ConsumerOffsetManager:
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""
-        self._table = decode_offsets(value)
+        self._table, self._shares = decode_offsets(value), OffsetShares()
         self._entries = sum(map(len, self._table.values()))
         self._size = _QUEUE_SIZE * self._entries + sum(map(_size_of_key, self._table))
 
@@ -189,11 +184,10 @@ class ConsumerOffsetManager:
         queues = self._table.get(key, {})
         if queues.pop(queue_id, None) is None:  # somebody else was faster, in between two turns
             return
+        self._shares.give_back(key, queue_id)
         self._entries -= 1
         self._size -= _QUEUE_SIZE
-        self._shares.give_back(key, queue_id)
         if not queues:
-            self._shares.give_back_all(key)
             del self._table[key]
             self._size -= _size_of_key(key)
         self.dirty = True
