@@ -100,3 +100,19 @@ async def test_the_wheel_runs_where_nothing_else_is(archives: tuple[Path, Path],
     finally:
         master.reap()
         give_back(ports)
+
+
+def test_what_the_image_copies_makes_the_wheel(archives: tuple[Path, Path], tmp_path: Path) -> None:
+    """It lacked the pages, which belong to the wheel since reasons name them: no image could be built."""
+    for line in (CHECKOUT / "deploy" / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            *names, target = line.split()[1:]
+            for name in (one for one in tracked() if one in names or one.split("/")[0] in names):
+                place = tmp_path / target.strip("/")
+                copy = place / (name if len(names) > 1 else name.partition("/")[2])
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(CHECKOUT / name, copy)
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", "made", "./source", cwd=tmp_path)
+    (made,) = (tmp_path / "made").glob("*.whl")
+    with ZipFile(made) as image, ZipFile(archives[1]) as wheel:
+        assert set(image.namelist()) == set(wheel.namelist())
