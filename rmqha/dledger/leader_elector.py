@@ -9,9 +9,9 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §7.2 W4, §7.3 rows 10 a
   again: DLedger may lead one term twice, with different entries.
 * Nobody leads a term in which it voted for another, though a quorum of others votes for it: after a restart its file
   would not tell that it had led.
+* Who follows a leader has voted for it: one whose directory was emptied had, and does not know. DLedger may lead twice.
 * A log that was dropped for a leader's still counts when votes are given, until that has come so far.
-* A leader that hears of a higher term steps down, even while a quorum answers.
-* A member whose disk failed neither beats nor asks for votes.
+* A leader that hears of a higher term steps down, even while a quorum answers; so it does when its disk has failed.
 
 Source: spec: dledger §4; dledger-all-0.3.1.2 DLedgerLeaderElector.java.
 """
@@ -247,8 +247,10 @@ class DLedgerLeaderElector:
         if state.leader_id is not None:
             return HeartBeatResponse(_Code.INCONSISTENT_LEADER, state.curr_term)
         state.change_to_follower(request.term, request.leader_id)
-        self._round = self._gone_leader = None
-        self._parsed = ParseResult.WAIT_TO_REVOTE
+        if state.curr_vote_for is None:
+            state.curr_vote_for = request.leader_id
+            self._save()
+        self._round, self._gone_leader, self._parsed = None, None, ParseResult.WAIT_TO_REVOTE
         self._heard_at = now
         return HeartBeatResponse(_Code.SUCCESS)
 
@@ -285,9 +287,8 @@ class DLedgerLeaderElector:
     def _tick_candidate(self, *, now: float) -> list[Outgoing]:
         if self._round is not None and now >= self._round.waits_until:
             self._parse(now=now)
-        if self._round is not None or self._state.role is not Role.CANDIDATE:
-            return []
-        if not self._is_forced and (now < self._next_vote_at or not self._may_lead()):
+        is_early = not self._is_forced and (now < self._next_vote_at or not self._may_lead())
+        if self._round is not None or self._state.role is not Role.CANDIDATE or is_early:
             return []
         if self._needs_term or self._parsed is ParseResult.WAIT_TO_VOTE_NEXT:
             self._next_term()

@@ -149,6 +149,22 @@ class TestHeartBeat:
         elector(state).on_leader_gone(gone, now=0)
         assert state.role is role
 
+    def test_who_follows_a_leader_votes_for_no_other_in_its_term(self) -> None:
+        """A member that voted for it, and was given an empty directory since, elected a second leader of that term."""
+        state = state_of()
+        member = elector(state)
+        assert member.handle_heart_beat(HeartBeatRequest("n2", 5), now=0).code == Code.SUCCESS
+        assert member.unsaved == TermVote(5, "n2")
+        assert member.handle_vote(ASK, now=0).result is VoteResult.REJECT_ALREADY_HAS_LEADER
+        member.on_leader_gone("n2", now=1)
+        assert member.handle_vote(ASK, now=1).result is VoteResult.REJECT_ALREADY_VOTED
+
+    def test_a_vote_for_another_than_who_was_elected_stays(self) -> None:
+        state = state_of(curr_vote_for="n1")
+        member = elector(state)
+        assert member.handle_heart_beat(HeartBeatRequest("n2", 5), now=0).code == Code.SUCCESS
+        assert (state.curr_vote_for, member.unsaved) == ("n1", None)
+
     def test_a_leader_that_hears_of_a_higher_term_steps_down(self) -> None:
         """§7.3 row 10; DLedger ignores it as long as a quorum answers."""
         state = state_of(curr_vote_for="n0")
