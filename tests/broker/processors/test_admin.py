@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_status import readable_bytes
 from rmqha.broker.processors import consume_admin_processor
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
@@ -150,6 +151,15 @@ async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -
         assert (span["consumeTimeStamp"], span["minTimeStamp"]) == (
             consumed_ms, broker.store.store_time_in_queue("t", 0, 0),
         )  # fmt: skip
+
+
+async def test_of_topics_in_order_alone_is_told_if_that_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        await send_some(client, 3)
+        await commit(client, 2)
+        assert (await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true"))["totalDiff"] == 0
+        broker.topics.update_topic_config(TopicConfig("t", 4, 4, order=True))
+        assert (await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true"))["totalDiff"] == 1
 
 
 async def test_an_answer_that_no_frame_would_hold_is_not_made_to_its_end(
