@@ -140,7 +140,7 @@ def test_the_bytes_of_what_was_saved_count_for_the_limit(monkeypatch: pytest.Mon
     """As they did before the restart: names, which take most of them, too."""
     monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.TABLE_SIZE_MAX", 2000)
     before, after = ConsumerOffsetManager(), ConsumerOffsetManager()
-    for number in range(10):
+    for number in range(13):
         before.commit_offset("g" * 100, f"t{number}", 0, offset=1)
     with pytest.raises(RemoteProtocolError, match="slaves can fetch"):
         before.commit_offset("g" * 100, "one-more", 0, offset=1)

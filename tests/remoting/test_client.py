@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError, RemotingTimeoutError
 from rmqha.remoting import client as remoting_client
 from rmqha.remoting.background import open_background_nursery
@@ -165,6 +165,18 @@ async def test_it_remembers_when_the_peer_was_last_heard(autojump_clock: MockClo
         await trio.sleep(50)
         await client.invoke(RemotingCommand(1), timeout_s=3)
         assert client.used_at == trio.current_time()
+
+
+async def test_a_connection_outlives_the_opaques_that_there_are(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand requests a second have used them up after 60 hours; a binary header holds no more than an int32."""
+    async with connected() as (_, _server, client):
+        monkeypatch.setattr(client._responses, "_opaque", 0x7FFFFFFE)
+        for body in (b"last", b"first", b"second"):
+            request = RemotingCommand(1, body=body, serialize=SerializeType.ROCKETMQ)
+            assert (await client.invoke(request, timeout_s=3)).body == body
+            assert 0 <= request.opaque <= 0x7FFFFFFF
 
 
 async def test_a_cancelled_request_leaves_nothing_behind(autojump_clock: MockClock) -> None:

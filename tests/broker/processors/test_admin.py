@@ -10,6 +10,8 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_status import readable_bytes
 from rmqha.broker.processors import consume_admin_processor
+from rmqha.broker.tables import consumer_offset_manager
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
@@ -152,6 +154,15 @@ async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -
         )  # fmt: skip
 
 
+async def test_of_topics_in_order_alone_is_told_if_that_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
+    async with machine.broker() as broker, machine.client() as client:
+        await send_some(client, 3)
+        await commit(client, 2)
+        assert (await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true"))["totalDiff"] == 0
+        broker.topics.update_topic_config(TopicConfig("t", 4, 4, order=True))
+        assert (await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true"))["totalDiff"] == 1
+
+
 async def test_an_answer_that_no_frame_would_hold_is_not_made_to_its_end(
     machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +187,20 @@ async def test_a_groups_offsets_are_cloned(machine: Machine, autojump_clock: Moc
         fields = {"srcGroup": "g", "destGroup": "h", "topic": "t", "offline": "false"}
         assert (await ask(client, request(RequestCode.CLONE_GROUP_OFFSET, **fields))).code == ResponseCode.SUCCESS
         assert broker.offsets.query_offset("h", "t", 0) == 2
+
+
+async def test_offsets_that_are_cloned_are_on_the_account_of_who_asks(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if its host had committed them: it leaves room for all others."""
+    monkeypatch.setattr(consumer_offset_manager, "ENTRIES_MAX", 6)
+    async with machine.broker() as broker, machine.client() as client:
+        await send_some(client, 3)
+        await commit(client, 2)
+        for group, code in (("h", ResponseCode.SUCCESS), ("i", ResponseCode.SUCCESS), ("j", ResponseCode.SYSTEM_ERROR)):
+            fields = {"srcGroup": "g", "destGroup": group, "topic": "t"}
+            assert (await ask(client, request(RequestCode.CLONE_GROUP_OFFSET, **fields))).code == code
+        broker.offsets.commit_offset("another", "t", 0, offset=2, peer="10.6.6.6:1")
 
 
 async def test_a_group_that_is_offline_is_not_reset_and_is_said_to_be(

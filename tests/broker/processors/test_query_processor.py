@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from trio.testing import MockClock
 
 from rmqha.broker.processors.query_processor import QueryProcessor
@@ -32,6 +33,24 @@ def test_a_new_group_does_not_begin_at_0_if_the_queue_does_not() -> None:
     request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
     answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+class WholeStore(CleanedStore):
+    """A queue that has all its messages."""
+
+    def get_min_offset_in_queue(self, _topic: str, _queue_id: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("store", "code"), [(WholeStore(), 0), (CleanedStore(), ResponseCode.QUERY_NOT_FOUND)])
+def test_a_negative_commit_says_nothing(store: CleanedStore, code: int) -> None:
+    """No queue has such a place: a consumer that was told of it would ask for it, and be sent elsewhere."""
+    offsets = ConsumerOffsetManager()
+    offsets.commit_offset("g", "t", 0, offset=-1)
+    header = QueryConsumerOffsetRequestHeader("g", "t", 0)
+    request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
+    answer = QueryProcessor(store, offsets).query_consumer_offset(None, request)  # type: ignore[arg-type]
+    assert (answer.code, answer.ext_fields.get("offset")) == (code, None if code else "0")
 
 
 class MappedStore:

@@ -10,6 +10,7 @@ from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, Se
 from rmqha.broker.puts.durability import Durability
 from rmqha.broker.puts.put_service import PutMessageService
 from rmqha.broker.puts.sent_records import SendRules
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec.batch import BATCH_MESSAGES_MAX, BatchEntry, encode_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag, enters_queue
@@ -19,6 +20,18 @@ from tests.broker.machines import Machine, Sender, ask, pull_request, retry_topi
 from tests.sim.sim_net import SimNet
 
 TRANSACTIONS = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
+
+
+async def test_trap_39_queues_that_are_read_and_no_more_written_still_take_messages(autojump_clock: MockClock) -> None:
+    """Of producers that know the topic as it was; who leaves the choice to the broker gets one that is written."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        broker.topics.update_topic_config(TopicConfig("t", read_queue_nums=4, write_queue_nums=2))
+        for queue_id, queues in ((3, {3}), (-1, {0, 1})):
+            answers = [await ask(client, send_request(b"x", queue_id=queue_id)) for _ in range(4)]
+            assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+            assert {decode_send_response(answer).queue_id for answer in answers} == queues
+        assert (await ask(client, send_request(b"x", queue_id=4))).code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_what_is_answered_send_ok_is_seen_whatever_its_flags(autojump_clock: MockClock) -> None:

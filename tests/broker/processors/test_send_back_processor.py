@@ -57,6 +57,19 @@ async def consumed(client: RemotingClient, body: bytes = b"x", **fields: Any) ->
     return decode_message((await ask(client, pull_request(offset))).body)
 
 
+@pytest.mark.parametrize(("unit_mode", "topic_sys_flag"), [("true", 2), ("false", 0)])
+async def test_the_retry_topic_of_a_group_in_unit_mode_says_so(
+    broker: BrokerController, client: RemotingClient, unit_mode: str, topic_sys_flag: int, autojump_clock: MockClock
+) -> None:
+    """Name servers are asked for such topics (312)."""
+    message = await consumed(client)
+    answer = await ask(client, send_back(message.physical_offset, unitMode=unit_mode))
+    assert answer.code == ResponseCode.SUCCESS
+    retry = broker.topics.select(RETRY)
+    assert retry is not None
+    assert retry.topic_sys_flag == topic_sys_flag
+
+
 async def test_i12_it_comes_again_after_ten_seconds(client: RemotingClient, autojump_clock: MockClock) -> None:
     """Invariant I12: level 0 is level 3 at the first time."""
     message = await consumed(client)
