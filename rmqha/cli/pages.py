@@ -28,6 +28,8 @@ class Page(StrEnum):
     DIVERGED = "docs/operations.md, 'Diverged logs'"
     BELOW_MIN = "docs/operations.md, 'Slave below the master'"
     DAMAGED = "docs/operations.md, 'A damaged record'"
+    DROPPED = "docs/operations.md, 'Records that a start cut'"
+    LOST_TABLES = "docs/operations.md, 'A table that is lost'"
     HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
     CERTIFICATES = "docs/security.md, 'Making certificates'"
     ACCOUNTS = "docs/security.md, 'Accounts (ACL)'"

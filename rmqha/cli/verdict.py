@@ -10,11 +10,13 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
     damaged_records  which records of the log are not what was stored, as far as pulls met them, in a sentence, or None
+    dropped          which whole records the start cut from the log, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
     deleted_early    segments of the log deleted before they had expired: segments, last_s_ago; or None
     topics_refused   topics for which there was no room: count, last_s_ago, reason; or None
     index_trouble    why messages that come now are not found by key, in a sentence, or None
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
+    lost_tables      which of these files were no tables at the start, nor their backups, in sentences, or None
     disk_used_percent disk_looked_s_ago
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker, its master and its slaves, a sentence each
@@ -58,6 +60,11 @@ REFUSED_RECENTLY_S: Final = 60.0
 _ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's"
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
+_TROUBLE_PAGES: Final = {
+    "damaged_records": Page.DAMAGED,
+    "dropped": Page.DROPPED,
+    "lost_tables": Page.LOST_TABLES,
+}
 DELETED_RECENTLY_S: Final = 3600.0
 TOPICS_REFUSED_RECENTLY_S: Final = 600.0
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
@@ -125,7 +132,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     verdict = _judge_by_kind(facts, name)
     sentences = filter(None, [facts.get(name) for name in _TROUBLES])
     troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_topics_refused(facts), *_expired(facts)]
-    troubles += [see(told, Page.DAMAGED) for told in filter(None, [facts.get("damaged_records")])]
+    troubles += [see(facts[name], page) for name, page in _TROUBLE_PAGES.items() if facts.get(name)]
     troubles += facts.get("not_registered", ())
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level

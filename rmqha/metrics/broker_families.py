@@ -113,8 +113,10 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
     told = {
         "lost_queues": store.queue_rebuild.describe(),
         "damaged_records": store.damaged_records.describe(store.min_offset),
+        "dropped": store.dropped,
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,
+        "lost_tables": broker.metadata.files.lost,
         "group_clashes": broker.replication.group.clashes(now=trio.current_time()),
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "not_learned": facts.get("not_learned"),

@@ -7,8 +7,9 @@
     ROOT/config/kvConfig.json          on change (rmqha/namesrv/kv_config_manager.py)
 
 Each save writes a temporary file, syncs it and renames it; the former content, if it was good, stays as ``.bak``,
-which is read when the file itself is missing, empty or does not parse. None of it is worth stopping a broker for: the
-log is the truth.
+which is read when the file itself is missing, empty or does not parse. If that is no table either the broker begins
+without, and says so: the log is the truth. What the system does not let it read may be a good one, which the first
+save would replace: then it does not start.
 
 Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java:190-240.
 """
@@ -53,6 +54,8 @@ class ConfigFiles:
         self._directory = directory
         self._unreadable: set[str] = set()
         """Files that are no tables, or cannot be read: they never become backups."""
+        self.lost: Final[list[str]] = []
+        """What was no table when it was loaded, nor its backup, a sentence each."""
 
     def load(self, name: str, take: Callable[[dict[str, Any]], object] = bool) -> dict[str, Any] | None:
         """The table of a file, or of its backup; None if neither is there and good.
@@ -60,7 +63,12 @@ class ConfigFiles:
         Args:
             name: of the file.
             take: told the table; if it raises RemoteProtocolError, the file is not good.
+
+        Raises:
+            StoreReadError: the system does not let it be read, and there is no good backup.
         """
+        unread: StoreReadError | None = None
+        reason = ""
         for file in (name, f"{name}.bak"):
             path = f"{self._directory}/{file}"
             try:
@@ -71,8 +79,15 @@ class ConfigFiles:
             except (RemoteProtocolError, StoreReadError) as error:
                 self._unreadable.add(file)
                 logger.warning("config_file.unreadable", path=path, reason=str(error))
+                unread = error if unread is None and isinstance(error, StoreReadError) else unread
+                reason = reason or str(error)
                 continue
             return value
+        if unread is not None:
+            raise unread
+        if reason:
+            path = f"{self._directory}/{name}"
+            self.lost.append(f"{path} was no table when this broker started, nor its backup: {reason}")
         return None
 
     def _read(self, path: str) -> dict[str, Any]:

@@ -26,8 +26,9 @@ class FlushConsumeQueueService:
     that is killed again and again would begin where the one before began.
 
     The queues can be built again from the log, so a failing flush stops dispatching and nothing else
-    (spec: commitlog §6.3 rule 9, §8.3); the checkpoint then stays where it is. It does so too while there is no space
-    for it, a queue cannot be opened, or one is being built again: the next recovery then begins earlier.
+    (spec: commitlog §6.3 rule 9, §8.3); the checkpoint then moves for the log alone: where dispatch met damage, the
+    next start must not take it for a crash's. It stays where it is while there is no space for it, a queue cannot be
+    opened, or one is being built again: the next recovery then begins earlier.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class FlushConsumeQueueService:
         self._postponed = False
 
     async def run(self) -> None:
-        """Flush until cancelled, or until a flush fails."""
+        """Flush until cancelled, or until dispatch has ended for good."""
         await self.flush_all()
         thorough_at = trio.current_time() + self._thorough_interval_s
         while self._flags.dispatch_error is None:
@@ -65,20 +66,34 @@ class FlushConsumeQueueService:
                 thorough_at = trio.current_time() + self._thorough_interval_s
             else:
                 await self._flush(least_pages=self._least_pages)
+        await self._note_log()
 
     async def flush_all(self) -> bool:
         """Make every queue durable, then say so in the checkpoint; False if that failed, now or before."""
+        if self._flags.dispatch_error is not None:
+            await self._note_log()
+            return False
         log = self._flush_service
         boundary, log_timestamp_ms = log.flushed_boundary, log.flushed_timestamp_ms
         queues_timestamp_ms = self._reput.dispatched_timestamp_ms
         index_timestamp_ms = self._index_timestamp_ms()
         if not await self._flush(least_pages=0) or boundary > log.flushed_boundary:
             return False  # in the second case the log has begun anew meanwhile
+        return await self._note(
+            boundary, log_ms=log_timestamp_ms, queues_ms=queues_timestamp_ms, index_ms=index_timestamp_ms
+        )
+
+    async def _note_log(self) -> None:
+        log = self._flush_service
+        await self._note(log.flushed_boundary, log_ms=log.flushed_timestamp_ms)
+
+    async def _note(self, boundary: int, *, log_ms: int, queues_ms: int = 0, index_ms: int = 0) -> bool:
+        """So far the log is durable; and its queues and index, if they are named. False if it could not be written."""
         try:
             await self._checkpoint.update_in_thread(
-                commit_log_timestamp_ms=log_timestamp_ms,
-                consume_queue_timestamp_ms=queues_timestamp_ms,
-                index_timestamp_ms=index_timestamp_ms,
+                commit_log_timestamp_ms=log_ms,
+                consume_queue_timestamp_ms=queues_ms,
+                index_timestamp_ms=index_ms,
                 flushed_offset=boundary,
             )
         except StoreWriteError as error:

@@ -20,7 +20,13 @@ from rmqha.store.log import PutRequest
 from rmqha.store.log_recovery import LogRecovery
 from rmqha.store.parts import StoreParts
 from rmqha.store.recovery_progress import RecoveryProgress
-from rmqha.store.start import load_and_recover, lock_store, mark_unused, next_queue_offsets_in_turns
+from rmqha.store.start import (
+    describe_dropped,
+    load_and_recover,
+    lock_store,
+    mark_unused,
+    next_queue_offsets_in_turns,
+)
 from rmqha.store.status import AppendResult, PutMessageStatus
 
 logger = structlog.get_logger()
@@ -51,6 +57,8 @@ class DefaultMessageStore:
         self.next_queue_offset: Final = parts.commit_log.next_queue_offset
         self.wait_allocated: Final = parts.commit_log.wait_allocated
         """Until the rest of a put, or of what another node wrote, is worth another try."""
+        self.dropped = ""
+        """Which whole records the start cut from the log, in a sentence; empty if none."""
         self.reput: Final = parts.reput
         self.queue_rebuild: Final = parts.queue_rebuild
         self.damaged_records: Final = parts.damaged_records
@@ -118,6 +126,7 @@ class DefaultMessageStore:
         except StoreError:
             self.close()
             raise
+        self.dropped = describe_dropped(report)
         self.flush_service.note_recovered()
         self.index.begin(self.max_offset, dispatched=self.reput.reput_from_offset)
         return report

@@ -127,6 +127,16 @@ def _recover_queues(
         pass  # before a consumer takes its end for where it begins
 
 
+def describe_dropped(recovery: LogRecovery) -> str:
+    """Which whole records went with a cut, in a sentence; empty if none did."""
+    if not recovery.dropped_records:
+        return ""
+    return (
+        f"its start cut the log at offset {recovery.end} ({recovery.reason}), and with it {recovery.dropped_records} "
+        "whole records behind, of which nothing told that they had been flushed"
+    )
+
+
 def _log_repairs(recovery: LogRecovery) -> None:
     if recovery.reason:
         logger.warning(

@@ -1,5 +1,7 @@
 """The broker's tables on disk: whatever the power does, the former content or the new one is there (#5905)."""
 
+import errno
+import os
 from typing import Any
 
 import pytest
@@ -7,13 +9,18 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.cli.pages import Page
+from rmqha.cli.verdict import judge
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import StoreReadError
 from rmqha.store.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles, encode_in_turns
 from tests.broker.machines import Machine, ask, send_request
+from tests.broker.test_pair import status
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_mount import SimMount
 from tests.sim.sim_net import SimNet
 
 PATH = f"/store/config/{CONSUMER_OFFSET}"
@@ -91,7 +98,7 @@ async def test_a_file_that_is_no_table_never_takes_the_place_of_its_backup(
 @pytest.mark.parametrize("name", [TOPICS, CONSUMER_OFFSET])
 @pytest.mark.parametrize(
     "junk",
-    [b"", b'{"topicConfigTable":[],"offsetTable":[]}', b'{"topicConfigTable":{"t":1},"offsetTable":{"t":1}}',
+    [b"", b'{"topicConfigTable":[1],"offsetTable":[1]}', b'{"topicConfigTable":{"t":1},"offsetTable":{"t":1}}',
      b'{"topicConfigTable":{"t":{"perm":"x"}},"offsetTable":{"t":{"x":1}}}', b'{"dataVersion":7,"offsetTable":7}'],
 )  # fmt: skip
 async def test_no_table_prevents_the_start(name: str, junk: bytes, autojump_clock: MockClock) -> None:
@@ -105,8 +112,47 @@ async def test_no_table_prevents_the_start(name: str, junk: bytes, autojump_cloc
         path = f"/store/config/{name}{suffix}"
         if path in machine.disk.files:
             machine.disk.files[path].cache[:] = junk
-    async with machine.broker() as broker:
+    async with machine.broker() as broker, machine.client() as client:
         assert broker.topics.select("t") is not None, "the log has it"
+        verdict = judge(await status(client))
+        (told,) = [reason for reason in verdict.reasons if "was no table" in reason]
+        assert (verdict.level, name in told, Page.LOST_TABLES in told) == ("degraded", True, True)
+        broker.offsets.commit_offset("g", "t", 0, offset=1)
+    async with machine.broker(), machine.client() as client:
+        assert judge(await status(client)).level == "ok", "another was saved since"
+
+
+class Locked(SimMount):
+    """The system lets nobody look at a directory, or read its files."""
+
+    what = "stat"
+    error = errno.EACCES
+
+    def exists(self, path: str) -> bool:
+        self._refuse("stat", path)
+        return super().exists(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        self._refuse("open", path)
+        return super().read_bytes(path)
+
+    def _refuse(self, operation: str, path: str) -> None:
+        if operation == self.what and path.startswith("/store/config/"):
+            raise StoreReadError(OSError(self.error, os.strerror(self.error)), operation=operation, path=path)
+
+
+@pytest.mark.parametrize("what", ["stat", "open"])
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO])
+async def test_a_table_that_may_not_be_read_is_not_taken_for_none(
+    what: str, error: int, autojump_clock: MockClock
+) -> None:
+    """It was replaced by the empty one with the first save after its owner was set right."""
+    disk = SimDisk()
+    await save_until_the_power_goes(disk)
+    locked = Locked(disk, disk.mount().epoch)
+    locked.what, locked.error = what, error
+    with pytest.raises(StoreReadError, match=f"{what} failed on {PATH}"):
+        ConfigFiles(locked, "/store/config").load(CONSUMER_OFFSET)
 
 
 async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(autojump_clock: MockClock) -> None:

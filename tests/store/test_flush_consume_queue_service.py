@@ -3,14 +3,16 @@
 import errno
 from math import inf
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from rmqha.codec.checkpoint import decode_checkpoint
+from rmqha.errors import CorruptLogError
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.message_store import DefaultMessageStore
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import Clock, commit_log, dispatched, message, put, running
+from tests.store.helpers import ROOT, Clock, commit_log, dispatched, make_store, message, options, put, running
 from tests.store.test_open_files import Unreadable
 
 
@@ -69,6 +71,35 @@ async def test_a_queue_that_cannot_be_opened_holds_the_checkpoint(autojump_clock
         disk.error = 0
         assert await service.flush_all()
         assert store.parts.checkpoint.durable.master_flushed_offset == store.max_offset
+
+
+async def test_where_dispatch_ended_for_good_the_log_is_vouched_for(autojump_clock: MockClock) -> None:
+    """Damage that ends it is none that a crash left: the next start cut what it had just called damaged."""
+    disk = SimDisk()
+    async with running(disk.mount()) as store:
+        await put(store, *[message() for _ in range(5)])
+        await store.flush_now(store.max_offset)
+        end = store.max_offset
+        assert store.parts.checkpoint.durable.master_flushed_offset < end
+        store.running_flags.fail_dispatch(CorruptLogError(0, "MAGICCODE"))
+        await trio.sleep(5)
+        assert store.parts.checkpoint.durable.master_flushed_offset == end
+        disk.files[f"{ROOT}/commitlog/{0:020}"].cache[4] ^= 1
+    with pytest.raises(CorruptLogError, match="the log was durable up to"):
+        make_store(options(), disk.mount(), now_ms=Clock()).load()
+
+
+async def test_whole_records_that_a_start_cuts_are_told(autojump_clock: MockClock) -> None:
+    disk = SimDisk()
+    async with running(disk.mount(), crash=True) as store:
+        results = await put(store, *[message() for _ in range(5)])
+        assert store.dropped == ""
+    damaged = results[2].wrote_offset
+    disk.files[f"{ROOT}/commitlog/{0:020}"].cache[damaged + 4] ^= 1
+    async with running(disk.mount()) as store:
+        assert store.max_offset == damaged
+        assert f"cut the log at offset {damaged}" in store.dropped
+        assert "2 whole records behind" in store.dropped
 
 
 async def test_a_slave_vouches_for_the_records_that_it_dispatched(autojump_clock: MockClock) -> None:
