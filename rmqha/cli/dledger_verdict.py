@@ -69,7 +69,7 @@ def why_uncommitted(seconds: int | None) -> list[str]:
 def _troubles(facts: Facts) -> list[str]:
     """What else is wrong."""
     member = facts["dledger"]
-    troubles = [f"{peer} {why}" for peer, why in _away(facts).items()]
+    troubles = [see(f"{peer} {why}", Page.MEMBER_AWAY) for peer, why in _away(facts).items()]
     if facts["role"] == "LEADER" and not facts["is_master"]:
         troubles.append("it leads, but is not master yet: what it inherited is not all committed and dispatched")
     for view in member.get("members", ()):

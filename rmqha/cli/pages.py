@@ -9,6 +9,8 @@ from typing import Any, Final
 _DOCS: Final = "docs/"
 _HA_PEERS: Final = "haPeers"
 _CORRUPT_LOG: Final = "corrupt log"
+OTHER_BYTES: Final = "holds other bytes"
+"""As a master says of a peer (rmqha/ha/catch_up.py)."""
 
 
 class Page(StrEnum):
@@ -33,6 +35,7 @@ class Page(StrEnum):
     HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
     CERTIFICATES = "docs/security.md, 'Making certificates'"
     ACCOUNTS = "docs/security.md, 'Accounts (ACL)'"
+    MEMBER_AWAY = "docs/dledger.md, 'What status tells'"
     NO_LEADER = "docs/dledger.md, 'Nobody leads'"
 
 
@@ -46,6 +49,8 @@ def refusal_of(facts: dict[str, Any]) -> str:
     refusal = str(facts["write_refusal"])
     if _CORRUPT_LOG in refusal:
         return see(f"{refusal}. No restart repairs that", Page.DAMAGED)
+    if OTHER_BYTES in refusal:
+        return see(refusal, Page.DIVERGED)
     if facts.get("needs_restart"):
         return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
     return see(refusal, Page.PEER_HOLDS_MORE if _HA_PEERS in refusal else Page.NOT_SEND_OK)

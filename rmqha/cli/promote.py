@@ -37,6 +37,7 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
               help="The old master's store, if its disk can be read here: to count what this slave lacks.")  # fmt: skip
 @click.option("--accept-unknown-queue-ends", is_flag=True, help="Though queues without a message may begin at 0 again.")
 @click.option("--accept-lost-tail", is_flag=True, help="Though messages of --old-store are not in this slave's log.")
+@click.option("--accept-damage", is_flag=True, help="Though this slave's log has damaged records, or a start cut it.")
 @click.option("--execute", is_flag=True, help="Change the file. Without, nothing is changed.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=3.0, show_default=True, metavar="SECONDS",
               help="For each answer.")  # fmt: skip
@@ -52,6 +53,7 @@ def promote(
     old_store: Path | None,
     accept_unknown_queue_ends: bool,
     accept_lost_tail: bool,
+    accept_damage: bool,
     execute: bool,
     timeout_s: float,
     output: str,
@@ -73,7 +75,11 @@ def promote(
     addresses, silent = other_addresses(config, own, peers, timeout_s=timeout_s)
     others = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
     tail = messages_beyond(old_store, own.get("max_offset") or 0) if old_store is not None else 0
-    accepted = {"--accept-unknown-queue-ends": accept_unknown_queue_ends, "--accept-lost-tail": accept_lost_tail}
+    accepted = {
+        "--accept-unknown-queue-ends": accept_unknown_queue_ends,
+        "--accept-lost-tail": accept_lost_tail,
+        "--accept-damage": accept_damage,
+    }
     found = obstacles(own, others, tail_messages=tail)
     in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
     told = stakes(own, others)

@@ -91,6 +91,9 @@ def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
     state = (own.get("ha_client") or {}).get("state")
     if state in _UNFIT_STATES:
         yield Obstacle(f"it is {state}", f"promote another one, or see {page_of(state)}")
+    for damage in filter(None, (own.get("damaged_records"), own.get("dropped"))):
+        told = "promote another one, or copy a sound log here first: 'rmqha log verify' tells which is"
+        yield Obstacle(damage, told, accepted_by="--accept-damage")
     for reason in own.get("not_learned", ()):
         if reason.startswith(_MAY_NOT):
             told = "promote another one; queues without a message would begin at 0 again"

@@ -49,7 +49,7 @@ from math import inf
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
-from rmqha.cli.pages import Page, refusal_of, see
+from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see
 from rmqha.codec.codes import STATUS_KEY
 
 IN_SYNC: Final = "in-sync"
@@ -210,7 +210,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         reasons.append(f"sends are refused: {refusal_of(facts)}")
     else:
         unfit = [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
-        reasons += [see(why, Page.DIVERGED) for why in unfit]
+        reasons += [see(why, Page.DIVERGED if OTHER_BYTES in why else Page.MIXED_UP) for why in unfit]
         reasons += [see(doubt, Page.AHEAD) for doubt in filter(None, [facts.get("doubt")])]
     if slaves < needed:
         reasons.append(see(f"{slaves} of the {needed} slaves that a send needs are in sync", Page.NOT_SEND_OK))

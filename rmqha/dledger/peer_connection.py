@@ -83,7 +83,8 @@ class PeerConnection:
                 self.reason = str(error)
                 if had_one and _is_refused(error):
                     had_one = False
-                    self._lines.log(logger.info, "dledger_peer.gone", peer=self._peer, address=self._address)
+                    told = {"peer": self._peer, "address": self._address, "next": "start it: a group needs a majority"}
+                    self._lines.log(logger.warning, "dledger_peer.gone", **told)
                     self._on_gone(self._peer)
             else:
                 had_one, since = True, trio.current_time()

@@ -220,7 +220,8 @@ def _unfit(error: UnfitMasterError, peer: MasterAddress) -> PeerAnswer:
         case ClientState.DISK_FULL:
             return PeerAnswer(PeerState.LONGER, "the disk here is too full to fetch them: free some")
         case _:
-            return PeerAnswer(PeerState.UNFIT, str(error), error=StoreError(f"{peer} of haPeers: {error}"))
+            told = f"{peer} of haPeers: {error}"
+            return PeerAnswer(PeerState.UNFIT, told, error=StoreError(told))
 
 
 def _diverged(offset: int, peer: MasterAddress, there: LogRange | None, *, own_end: int) -> DivergedLogError:
@@ -228,5 +229,5 @@ def _diverged(offset: int, peer: MasterAddress, there: LogRange | None, *, own_e
     return DivergedLogError(
         offset,
         f"{peer} of haPeers{ends} holds other bytes than this log, which ends at {own_end}: both took messages as "
-        "masters. Nothing was cut. Find out which copy is right before starting",
+        "masters, or one went on without messages that it had lost. Nothing was cut. Find out which copy is right",
     )

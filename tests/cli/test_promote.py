@@ -91,9 +91,14 @@ def test_a_slave_that_follows_its_master_is_not_promoted_but_one_that_follows_a_
     assert whats(slave("transfer"), Replica(MASTER, slave("waiting"))) == []
 
 
-def test_a_lost_tail_and_unknown_queue_ends_can_be_accepted() -> None:
-    found = obstacles(slave("waiting", not_learned=[UNKNOWN]), [], tail_messages=3)
-    assert {one.accepted_by for one in found} == {"--accept-lost-tail", "--accept-unknown-queue-ends"}
+def test_a_lost_tail_unknown_queue_ends_and_damage_can_be_accepted() -> None:
+    """The old master, made its slave, may have had the only good copy of a damaged record."""
+    own = slave(
+        "waiting", not_learned=[UNKNOWN], damaged_records="a record is damaged", dropped="its start cut the log"
+    )
+    found = obstacles(own, [], tail_messages=3)
+    accepted = [one.accepted_by for one in found]
+    assert sorted(accepted) == ["--accept-damage"] * 2 + ["--accept-lost-tail", "--accept-unknown-queue-ends"]
 
 
 def test_what_is_at_stake_is_told() -> None:

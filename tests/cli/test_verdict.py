@@ -197,6 +197,12 @@ def test_a_peer_that_holds_other_bytes_is_a_reason() -> None:
         "degraded",
         (f"b:10912 of haPeers holds other bytes; see {Page.DIVERGED}",),
     )
+    (apart,) = judge(
+        master(connection(), catch_up=[peer | {"reason": "b:10912 of haPeers: it has brokerId=0"}])
+    ).reasons
+    assert apart == f"b:10912 of haPeers: it has brokerId=0; see {Page.MIXED_UP}"
+    (refused,) = judge(master(connection(), write_refusal="b:10912 of haPeers holds other bytes")).reasons
+    assert refused == f"sends are refused: b:10912 of haPeers holds other bytes; see {Page.DIVERGED}"
 
 
 @pytest.mark.parametrize(
