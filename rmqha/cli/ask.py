@@ -129,7 +129,10 @@ def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
                 answer.remark, otherwise="a RocketMQ broker cannot in its first second or two: ask again"
             ),
         )
-    document = loads(bytes(answer.body))
+    try:
+        document = loads(bytes(answer.body))
+    except RemoteProtocolError as error:
+        raise CliError(f"the broker at {address} does not tell its status", why=escaped(str(error))) from None
     if not isinstance(document, dict) or not isinstance(document.get("table"), dict):
         raise CliError(f"the broker at {address} does not tell its status", why="its answer holds no table")
     return {str(key): str(value) for key, value in document["table"].items()}

@@ -17,7 +17,8 @@ from rmqha.transport import join_address
 Findings = Iterator[Finding]
 
 _SLAVE: Final = "SLAVE"
-_NO_FACTS: Final = (AttributeError, LookupError, TypeError, ValueError)
+_NO_FACTS: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of reading facts that are none."""
 
 
 def check_relations(config: BrokerConfig) -> Findings:
@@ -54,6 +55,7 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
             continue
         try:
             facts = read_status(_asked(key, address, timeout_s=timeout_s))
+            problems, held, name = list(_clashes(config, key, facts)), _held(facts), _named(facts)
         except _WrongPortError as error:
             yield Finding(FAIL, key, escaped(f"{address}: {error.what}"), error.told)
             continue
@@ -65,12 +67,10 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
         except _NO_FACTS as error:
             yield Finding(WARN, key, f"{address}: its status cannot be read: {type(error).__name__}")
             continue
-        problems = list(_clashes(config, key, facts))
         for what, told in problems:
             yield Finding(FAIL, key, escaped(f"{address}: {what}"), told)
         if not problems:
-            yield Finding(OK, key, escaped(f"{address}: {_named(facts)}"))
-        held = _held(facts)
+            yield Finding(OK, key, escaped(f"{address}: {name}"))
         if log is not None and held is not None and key != "masterAddress":
             yield from compare(config, log, (key, address), _below(address), held, timeout_s=timeout_s)
     if is_empty and away and not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.REQUIRE:

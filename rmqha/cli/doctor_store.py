@@ -1,6 +1,7 @@
 """``rmqha doctor``: the log of a broker that does not run: its end, and whether other replicas hold the same."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from rmqha.codec.headers import ViewMessageRequestHeader
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Scan, Stop
 from rmqha.config import BrokerConfig
-from rmqha.errors import StoreError
+from rmqha.errors import CorruptLogError, StoreError
 from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.os_disk import OsDisk
 
@@ -45,6 +46,7 @@ def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:
         told = f"'rmqha log verify {directory}' reads all of it"
     try:
         with LogReader(OsDisk(), directory) as reader:
+            _check_adjacent(reader)
             last = _last(reader)
             if last is None:
                 return None, []
@@ -57,6 +59,13 @@ def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:
             return LogEnd(directory, reader.min_offset, end_offset), [finding]
     except StoreError as error:
         return None, [Finding(FAIL, "log", str(error), told)]
+
+
+def _check_adjacent(reader: LogReader) -> None:
+    """Raises CorruptLogError: a segment is missing, as a start says, too."""
+    for former, later in pairwise(reader.segments):
+        if later.offset != former.end_offset:
+            raise CorruptLogError(former.end_offset, f"the segment before {later.path} is missing, or of another size")
 
 
 def _last(reader: LogReader) -> tuple[Segment, Scan] | None:

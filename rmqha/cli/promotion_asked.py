@@ -15,7 +15,7 @@ from rmqha.config import BrokerConfig, split_address
 from rmqha.store.log_reader import LogReader
 from rmqha.store.os_disk import OsDisk
 
-_NO_FACTS = (AttributeError, LookupError, TypeError, ValueError)
+_NO_FACTS = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def own_address(config: BrokerConfig) -> str:

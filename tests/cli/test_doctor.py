@@ -156,6 +156,30 @@ def test_peers_that_do_not_answer_are_a_warning(fake_brokers: FakeBrokers) -> No
 
 
 @pytest.mark.parametrize(
+    "status",
+    [
+        "[]",
+        "3",
+        "[" * 100_000,
+        '{"version":"1","broker_name":"a"}',
+        '{"version":"1","broker_name":"a","broker_id":1}',
+        '{"broker_id":1}',
+    ],
+)
+def test_a_peer_that_tells_no_status_is_a_warning(status: str, fake_brokers: FakeBrokers) -> None:
+    """Doctor ended with a traceback, and nothing else that it had found was told."""
+    fake_brokers.answers = {"10.0.0.2:10911": {RUNTIME: answer({"table": {"rmqhaStatus": status}})}}
+    ((level, what),) = levels(doctor_peers.check_peers(config(haPeers="10.0.0.2:10912"), is_empty=False, timeout_s=1))
+    assert (level, "its status cannot be read" in what) == ("warn", True)
+
+
+def test_a_peer_that_answers_no_json_is_a_warning(fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {"10.0.0.2:10911": {RUNTIME: answer(body=b'{"table":')}}
+    ((level, what),) = levels(doctor_peers.check_peers(config(haPeers="10.0.0.2:10912"), is_empty=False, timeout_s=1))
+    assert (level, "does not tell its status" in what) == ("warn", True)
+
+
+@pytest.mark.parametrize(
     ("addresses", "cluster", "said"),
     [
         ({}, "DefaultCluster", ""),

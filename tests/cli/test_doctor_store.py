@@ -56,6 +56,18 @@ def test_damage_before_good_records_fails_and_behind_them_is_a_warning(tmp_path:
         assert f"rmqha log verify {store}" in told
 
 
+def test_a_segment_that_is_missing_fails(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    """It was called good, and a peer whose log ends in it ended doctor with a traceback."""
+    store = unpack("rolled", tmp_path)
+    first, second, *_ = sorted((store / "commitlog").iterdir())
+    second.unlink()
+    log, findings = check_log(config(store))
+    ((level, what, told),) = bad(findings)
+    assert (log, level, "is missing" in what) == (None, "fail", True)
+    assert "rmqha log verify" in told
+    assert compared(store, fake_brokers, first.stat().st_size + 7, answer(code=ResponseCode.SYSTEM_ERROR)) == []
+
+
 def test_no_log_is_not_looked_at(tmp_path: Path) -> None:
     assert check_log(config(tmp_path / "none")) == (None, [])
 
