@@ -304,7 +304,7 @@ async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(a
 
 
 async def test_nor_is_it_lost_when_the_leader_is_stopped(autojump_clock: MockClock) -> None:
-    """It hands over first: what it told clients since the others had asked was gone, for it as well when it was back."""
+    """It hands over first: what it had told clients since the others had asked was gone, also when it was back."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
         await group.wait(lambda: late.replication._tables._link.has_taken)
