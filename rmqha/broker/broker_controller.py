@@ -216,6 +216,7 @@ class BrokerController:
                 self._log_started()
                 task_status.started()
                 await self.stopping.wait()
+                await self.replication.hand_over()
                 await self._drain()
                 serving.cancel_scope.cancel()
             await self.replication.take_leave()

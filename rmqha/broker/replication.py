@@ -91,6 +91,10 @@ class Replication(Protocol):
         """
         ...
 
+    async def hand_over(self) -> None:
+        """Before clients are let go: have another node take over what this one leads, if one can; for some seconds."""
+        ...
+
     async def take_leave(self) -> None:
         """Before :meth:`run` is cancelled: give other nodes a moment to take what is stored; tell what they lack."""
         ...

@@ -113,18 +113,18 @@ class DLedgerServer:
         self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
         self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self.append_barrier)
         self.rpc: Final = DLedgerRpcService(group=options.group, self_id=self._id, handler=self)
-        self._transfer: Final = self._make_transfer()
+        self.transfer: Final = self._make_transfer()
         self._giving_way: Final = GivingWay(
             store,
             self.pusher,
-            self._transfer,
+            self.transfer,
             quorum=self.elector.quorum,
             refusal=self._refusal,
             ask=self.rpc.ask_metadata,
             connected=lambda: self.rpc.connected,
         )
         self._laggards: Final = Laggards(store, self.pusher)
-        waiting: list[Waiting] = [self.reads, self._transfer, self._giving_way, self._laggards]
+        waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards]
         waiting += [broker] if broker is not None else []
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         terms = TermFile(disk, options.store.default_path)
@@ -396,5 +396,5 @@ class DLedgerServer:
         def answer(code: int) -> None:
             question.answer(LeadershipTransferResponse(code, self.member_state.curr_term), Base())
 
-        self._transfer.handle(request, answer, now=trio.current_time())
+        self.transfer.handle(request, answer, now=trio.current_time())
         self._push_service.wakeup()

@@ -91,6 +91,7 @@ class LeadershipTransfer:
         self._looks_at = 0.0
         self._has_failed = False
         """The preferred leader that was asked last has not taken over."""
+        self._is_leaving = False
 
     def handle(self, request: LeadershipTransferRequest, answer: Answer, *, now: float) -> None:
         """Hand over, or take over, as the request says."""
@@ -104,6 +105,27 @@ class LeadershipTransfer:
     def hand_over_to(self, peer: str, answer: Answer) -> None:
         """Have ``peer`` lead in place of this member."""
         self._hand_over(LeadershipTransferRequest(self._state.curr_term, self._state.self_id, peer), answer)
+
+    def leave(self, answer: Answer) -> None:
+        """Have one of those who answer lead in place of this member, which takes over from nobody any more."""
+        self._is_leaving = True
+        if self._pusher.checker is None:
+            answer(_Code.NOT_LEADER)
+        else:
+            self._hand_over_to_one_of(sorted(self._answering() & self._peers, key=self.lag), answer)
+
+    def _hand_over_to_one_of(self, peers: list[str], answer: Answer) -> None:
+        if not peers:
+            answer(_Code.TAKE_LEADERSHIP_FAILED)
+            return
+
+        def on_answer(code: int) -> None:
+            if code == _Code.SUCCESS:
+                answer(code)
+            else:
+                self._hand_over_to_one_of(peers[1:], answer)
+
+        self.hand_over_to(peers[0], on_answer)
 
     def _hand_over(self, request: LeadershipTransferRequest, answer: Answer) -> None:
         refusal = self._why_not_hand_over(request)
@@ -144,7 +166,7 @@ class LeadershipTransfer:
     def _take_over(self, request: LeadershipTransferRequest, answer: Answer, *, now: float) -> None:
         if request.transfer_id != self._state.leader_id:
             answer(_Code.INCONSISTENT_LEADER)
-        elif self._taking is not None or not self._may_take_over():
+        elif self._taking is not None or self._is_leaving or not self._may_take_over():
             answer(_Code.TAKE_LEADERSHIP_FAILED)
         else:
             self._taking = _Taking(request, answer, now + self._options.leadership_transfer_wait_timeout_s)

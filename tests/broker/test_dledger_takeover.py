@@ -303,6 +303,44 @@ async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(a
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
 
 
+async def test_nor_is_it_lost_when_the_leader_is_stopped(autojump_clock: MockClock) -> None:
+    """It hands over first: what it had told clients since the others had asked was gone, also when it was back."""
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await group.wait(lambda: late.replication._tables._link.has_taken)
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        leader.running.offsets.commit_offset("g", "made", 0, offset=4)
+        begun_at = trio.current_time()
+        await leader.stop()
+        assert trio.current_time() - begun_at < 3
+        assert group.masters != [], "nobody has to be elected"
+        await leader.start()
+        await trio.sleep(15)
+        assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
+        assert [node.running.offsets.query_offset("g", "made", 0) for node in group.nodes.values()] == [4, 4, 4]
+
+
+async def test_a_preferred_leader_that_stops_does_not_take_over_again(autojump_clock: MockClock) -> None:
+    async with group_of(preferredLeaderId="n0") as group:
+        preferred = group.nodes["n0"]
+        await group.wait(lambda: preferred.is_master)
+        await preferred.stop()
+        assert group.masters != []
+        await preferred.start()
+        await group.wait(lambda: preferred.is_master, limit_s=60)
+
+
+async def test_all_stop_at_once(autojump_clock: MockClock) -> None:
+    """Nobody waits for another that stops, too."""
+    async with group_of() as group:
+        await group.wait_master()
+        begun_at = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for node in group.nodes.values():
+                nursery.start_soon(node.stop)
+        assert trio.current_time() - begun_at < 3
+
+
 async def test_unless_it_was_restarted_meanwhile(autojump_clock: MockClock) -> None:
     """Its tables may be older than those that the others have had of it, or none."""
     async with group_of() as group:

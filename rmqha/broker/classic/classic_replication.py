@@ -243,6 +243,9 @@ class ClassicReplication:
                 nursery.start_soon(self._follow_tables, self.ha_client)
             task_status.started()
 
+    async def hand_over(self) -> None:
+        """As :meth:`Replication.hand_over`: an operator promotes."""
+
     async def take_leave(self) -> None:
         """As :meth:`Replication.take_leave`. A slave's own slaves find what it has at its master."""
         if self._store.role.is_master:

@@ -23,6 +23,7 @@ from rmqha.broker.tables.metadata import MetadataService
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
+from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.member_state import Role as MemberRole
 from rmqha.dledger.server_options import ServerOptions
@@ -42,6 +43,9 @@ logger = structlog.get_logger()
 _LOOKS_AGAIN_S: Final = 0.01
 _SLOW_S: Final = 10.0
 """A leader that is not yet master after this time logs what it waits for, and again each time it has passed."""
+
+_HANDS_OVER_S: Final = 5.0
+"""So long a master that stops waits for another."""
 
 
 class DLedgerReplication:
@@ -183,6 +187,25 @@ class DLedgerReplication:
     def doubt(self) -> str:
         """As :meth:`Replication.doubt`: a member without its store has what its group committed from the others."""
         return ""
+
+    async def hand_over(self) -> None:
+        """As :meth:`Replication.hand_over`: the next master asks this one for its tables before it is master.
+
+        What came since a follower had asked would be lost with this process, and when it is back it takes over theirs.
+        """
+        assert self._server is not None, "it runs"
+        codes, answered = list[int](), trio.Event()
+
+        def on_answer(code: int) -> None:
+            codes.append(code)
+            answered.set()
+
+        with trio.move_on_after(_HANDS_OVER_S):
+            self._server.transfer.leave(on_answer)
+            await answered.wait()
+            has_successor = DLedgerResponseCode.SUCCESS in codes or self._state.is_follower
+            while has_successor and not self._tables.are_told:  # noqa: ASYNC110 - a link tells nobody
+                await trio.sleep(_LOOKS_AGAIN_S)
 
     async def take_leave(self) -> None:
         """As :meth:`Replication.take_leave`: what was acknowledged is with a majority."""

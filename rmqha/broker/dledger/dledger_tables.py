@@ -98,6 +98,11 @@ class DLedgerTables:
         """Whether it did not fail the last time, as a follower, to find the leader's broker or to take over its own."""
         return not (self._has_no_broker or self._link.failure)
 
+    @property
+    def are_told(self) -> bool:
+        """Whether another has been master since this broker was, and has told it its tables; or this never was."""
+        return not self._origin.was_master or (self._followed is not None and self._has_tables)
+
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
         if not self._has_had_tables:
