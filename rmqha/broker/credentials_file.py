@@ -1,6 +1,7 @@
 """CredentialsFile: by which a broker signs what it asks others, as the file of ``aclCredentialsPath`` says now."""
 
 import os
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -37,12 +38,18 @@ class CredentialsFile:
         if (seen := self._fingerprint()) != self._seen:
             self._seen = seen
             try:
+                self._check_file()
                 self._credentials = read_credentials(self._path)
             except ConfigError as error:
                 logger.warning("credentials.not_read_again", reason=str(error))
             else:
                 logger.info("credentials.read", path=self._path, access_key=self._credentials.access_key)
         return self._credentials
+
+    def _check_file(self) -> None:
+        """Raises ConfigError: it is a pipe, say, whose reader waits for somebody to write, and with it this broker."""
+        if (path := Path(self._path)).exists() and not path.is_file():
+            raise ConfigError(f"{self._path}: no credentials can be read here: it is no file any more")
 
     def _fingerprint(self) -> tuple[int, ...]:
         """What changes when the file does; empty if it cannot be looked at."""

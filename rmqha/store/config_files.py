@@ -33,16 +33,22 @@ QUEUE_ENDS: Final = "queueEnds.json"
 DELAY_OFFSET: Final = "delayOffset.json"
 SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
 
-_PARTS_A_TURN: Final = 1000
+_PARTS_AT_ONCE: Final = 1000
 """A millisecond's work, more or less."""
+_TURN_S: Final = 0.01
+"""A turn takes as long as everybody else took before it, at most this: a busy broker would save for minutes."""
 
 
 async def encode_in_turns(value: Any) -> bytes:
     """The JSON of a table, of which some have megabytes; it may be changed meanwhile, and everybody else goes on."""
     parts, texts = java_json.dump_parts(value), list[str]()
-    while text := "".join(islice(parts, _PARTS_A_TURN)):
+    ends_at = trio.current_time()
+    while text := "".join(islice(parts, _PARTS_AT_ONCE)):
         texts.append(text)
-        await trio.lowlevel.checkpoint()
+        if (now := trio.current_time()) >= ends_at:
+            await trio.lowlevel.checkpoint()
+            back_at = trio.current_time()
+            ends_at = back_at + min(back_at - now, _TURN_S)
     return "".join(texts).encode()
 
 

@@ -99,6 +99,6 @@ class DamagedRecords:
         offsets = self.offsets(min_offset)
         if not offsets:
             return ""
-        many = f"{len(offsets)} records are" if len(offsets) > 1 else "a record is"
         more = " or more" if len(offsets) == _PLACES_MAX else ""
-        return f"{many}{more} damaged in its log, the first at offset {offsets[0]}: {self._places[offsets[0]]}"
+        many = f"{len(offsets)}{more} records are" if len(offsets) > 1 else "a record is"
+        return f"{many} damaged in its log, the first at offset {offsets[0]}: {self._places[offsets[0]]}"

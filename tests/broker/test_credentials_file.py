@@ -1,5 +1,6 @@
 """The account by which a broker signs what it asks others."""
 
+import os
 from pathlib import Path
 
 from structlog.testing import capture_logs
@@ -32,3 +33,20 @@ def test_a_file_that_is_corrected_is_read_again(tmp_path: Path) -> None:
         "credentials.read", "credentials.not_read_again", "credentials.not_read_again",
     ]  # fmt: skip
     assert "12345678" not in str(logs)
+
+
+def test_a_pipe_in_the_files_place_is_not_waited_for(tmp_path: Path) -> None:
+    """Its open() waits for a writer: the broker answered nobody until somebody wrote."""
+    path = tmp_path / "tools.yml"
+    path.write_text("accessKey: first\nsecretKey: 12345678\n")
+    credentials = CredentialsFile(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    os.write(writer, b"accessKey: other\nsecretKey: 12345678\n".ljust(64 * 1024))  # who reads it, need not wait here
+    request = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
+    with capture_logs() as logs:
+        credentials.sign(request)
+    os.close(writer)
+    assert request.ext_fields["AccessKey"] == "first"
+    assert ["no file any more" in line["reason"] for line in logs] == [True]

@@ -239,6 +239,18 @@ async def test_groups_survive_the_broker(machine: Machine, autojump_clock: MockC
         assert broker.offsets.query_offset("strict", "t", 0) is None
 
 
+async def test_a_group_is_gone_when_its_offsets_are_durably_gone(machine: Machine, autojump_clock: MockClock) -> None:
+    fields = {"groupName": "g", "removeOffset": "true"}
+    commit = {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "1"}
+    path = "/store/config/consumerOffset.json"
+    async with machine.broker() as broker, member_of(machine, "a") as a:
+        await a.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit))
+        await broker.metadata.save()
+        assert b"t@g" in machine.disk.files[path].durable
+        gone = await a.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields=fields))
+        assert (gone.code, b"t@g" in machine.disk.files[path].durable) == (ResponseCode.SUCCESS, False)
+
+
 async def test_a_group_that_is_not_saved_is_not_said_to_be(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker(), member_of(machine, "a") as a:
         machine.disk.faults.read_only = True

@@ -68,6 +68,26 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
         assert topic in saved["topicConfigTable"]
 
 
+async def test_a_new_topic_does_not_wait_for_the_consumer_offsets(
+    nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy broker takes seconds for a hundred thousand; meanwhile sends to new topics were refused as not saved."""
+    topics, disk = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0), SimDisk()
+    service = metadata_on(disk, topics, interval_s=5)
+    service.offsets.commit_offset("g", "t", 0, offset=1)
+
+    async def slow() -> dict[str, Any]:
+        await trio.sleep(60)
+        return service.offsets.to_json()
+
+    monkeypatch.setattr(service.offsets, "to_json_in_turns", slow)
+    nursery.start_soon(service.run)
+    await trio.sleep(10)
+    topics.create_topic_in_send_message_method("new", default_topic="TBW102", client_default_topic_queue_nums=4)
+    await trio.sleep(1)
+    assert "new" in json.loads(disk.files[TOPICS_JSON].durable)["topicConfigTable"]
+
+
 def saved_topics(machine: Machine) -> dict[str, Any]:
     table: dict[str, Any] = json.loads(machine.disk.files[TOPICS_JSON].durable)["topicConfigTable"]
     return table

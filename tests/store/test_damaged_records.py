@@ -29,6 +29,19 @@ async def test_a_body_that_changed_is_told_of_once(autojump_clock: MockClock) ->
         assert store.damaged_records.offsets(0) == [offset]
 
 
+async def test_more_than_are_counted_are_told_of_as_more(autojump_clock: MockClock) -> None:
+    disk = SimDisk()
+    async with running(disk.mount(), mapped_file_size_commit_log=1 << 14) as store:
+        results = await put(store, *[message(b"body %d" % number) for number in range(70)])
+        await dispatched(store)
+        for one in results:
+            disk.files[f"{ROOT}/commitlog/{0:020}"].cache[one.wrote_offset + 90] ^= 1
+        for first in range(0, 70, 10):
+            store.get_message("TopicTest", 0, first)
+        await trio.sleep(10)
+        assert "64 or more records are damaged" in store.damaged_records.describe(store.min_offset)
+
+
 async def test_what_is_deleted_is_damaged_no_more(autojump_clock: MockClock) -> None:
     disk = SimDisk()
     async with running(disk.mount()) as store:

@@ -38,6 +38,7 @@ class SubscriptionGroupProcessor:
     def __init__(self, metadata: MetadataService, role: Role, *, answers: AnswersInTurns) -> None:
         self._metadata = metadata
         self._groups = metadata.groups
+        self._offsets = metadata.offsets
         self._role = role
         self._answers = answers
         self._lines = LogLimit()
@@ -77,12 +78,13 @@ class SubscriptionGroupProcessor:
         self._groups.delete(header.group_name)
         self._lines.log(logger.info, "subscription_group.deleted", group=header.group_name[:80], peer=peer)
         if header.remove_offset:
-            await self._metadata.offsets.remove_offset_in_turns(header.group_name)
+            await self._offsets.remove_offset_in_turns(header.group_name)
 
     async def _when_saved(self) -> RemotingCommand:
         self._metadata.save_soon()
         deadline = trio.current_time() + _SAVED_S
-        if await wait_reached(self._groups.saved, self._groups.made, deadline=deadline):
+        is_saved = await wait_reached(self._groups.saved, self._groups.made, deadline=deadline)
+        if is_saved and await wait_reached(self._offsets.saved, self._offsets.removed, deadline=deadline):
             return RemotingCommand(ResponseCode.SUCCESS)
         remark = "it is changed, but not saved yet: it is tried again. Is the disk full, or does it not answer?"
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -13,6 +13,7 @@ from rmqha.codec import java_json
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
+from rmqha.replication.watermark import Watermark
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 
 _INT64: Final = range(-(2**63), 2**63)
@@ -43,6 +44,10 @@ class ConsumerOffsetManager:
         self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
+        self.removed = 0
+        """How often a group's offsets were removed."""
+        self.saved: Final = Watermark()
+        """So many removals are in the file; waiters are told when a save succeeds, and when it fails."""
 
     def connect(self, queues: ConsumeQueueTable) -> None:
         """From now on follow the queues of a store that is loaded: what begins anew is forgotten."""
@@ -110,6 +115,7 @@ class ConsumerOffsetManager:
             for key, queue_id in piece:
                 self._forget(key, queue_id)
             await trio.lowlevel.checkpoint()
+        self.removed += 1
 
     def query_offsets(self, group: str, topic: str) -> OffsetsOfQueues:
         """Where ``group`` goes on, by queue."""

@@ -3,6 +3,7 @@
 Source: spec: ha §12.
 """
 
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -39,6 +40,57 @@ class SavedTable(Protocol):
         ...
 
 
+class _Saves:
+    """Saves some of the tables, one save at a time; what fails is told once, and tried again."""
+
+    def __init__(self, save: Callable[[], Awaitable[None]], *, on_failure: Callable[[], None] = lambda: None) -> None:
+        """``save`` raises StoreWriteError or StoreReadError; then it is ``on_failure``."""
+        self._save: Final = save
+        self._on_failure: Final = on_failure
+        self._saving: Final = trio.Lock()
+        self._changed = trio.Event()
+        self._begun_at = inf
+        self._not_saved = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why what has changed is not on the disk; empty if it is, or will be at once."""
+        if (taken_s := trio.current_time() - self._begun_at) > _SAVE_S:
+            return f"config/*.json cannot be saved at present: its disk has not answered for {taken_s:.0f} s"
+        return self._not_saved and f"config/*.json cannot be saved at present, it tries again: {self._not_saved}"
+
+    def soon(self) -> None:
+        """Have :meth:`run` save at once."""
+        self._changed.set()
+
+    async def run(self, interval_s: float) -> None:
+        """Save every ``interval_s``, and :meth:`soon`."""
+        while True:
+            with trio.move_on_after(interval_s):
+                await self._changed.wait()
+            self._changed = trio.Event()
+            begun_at = trio.current_time()
+            await self.now()
+            await trio.sleep(min(_PAUSE_SHARE * (trio.current_time() - begun_at), _PAUSE_MAX_S))
+
+    async def now(self) -> None:
+        """Save, behind a save that is under way."""
+        try:
+            async with self._saving:
+                self._begun_at = trio.current_time()
+                try:
+                    await self._save()
+                finally:
+                    self._begun_at = inf
+        except (StoreWriteError, StoreReadError) as error:
+            self._on_failure()
+            if self._not_saved != str(error):
+                self._not_saved = str(error)
+                logger.warning("metadata.not_saved", reason=self._not_saved)
+        else:
+            self._not_saved = ""
+
+
 class MetadataService:
     """Topics, consumer groups and consumer offsets on disk, and the ends of queues without messages.
 
@@ -70,23 +122,21 @@ class MetadataService:
         self.queue_ends: Final = queue_ends
         self.had_topics = False
         self._interval_s = interval_s
-        self._not_saved = ""
-        self._save_begun_at = inf
+        self._awaited: Final = _Saves(self._save_awaited, on_failure=groups.saved.fail_all)
+        """Of tables for which clients and operators wait: they do not wait for the others, which may be large."""
+        self._others: Final = _Saves(self._save_others, on_failure=offsets.saved.fail_all)
         self._deadlines = DeadlineService(topics.saved.deadlines)
-        self._changed = trio.Event()
-        self._saving = trio.Lock()
-        topics.on_put = queue_ends.on_learned = self.save_soon
+        topics.on_put, queue_ends.on_learned = self._awaited.soon, self._others.soon
 
     @property
     def trouble(self) -> str:
         """Why tables that have changed are not on the disk, in a sentence; empty if they are, or will be at once."""
-        if (taken_s := trio.current_time() - self._save_begun_at) > _SAVE_S:
-            return f"config/*.json cannot be saved at present: its disk has not answered for {taken_s:.0f} s"
-        return self._not_saved and f"config/*.json cannot be saved at present, it tries again: {self._not_saved}"
+        return self._awaited.trouble or self._others.trouble
 
     def save_soon(self) -> None:
-        """Have :meth:`run` save what changed, rather than at its next interval."""
-        self._changed.set()
+        """Have :meth:`run` save all that changed, rather than at its next interval."""
+        self._awaited.soon()
+        self._others.soon()
 
     def load(self) -> None:
         """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
@@ -104,40 +154,27 @@ class MetadataService:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._deadlines.run)
-            while True:
-                with trio.move_on_after(self._interval_s):
-                    await self._changed.wait()
-                self._changed = trio.Event()
-                begun_at = trio.current_time()
-                await self.save()
-                await trio.sleep(min(_PAUSE_SHARE * (trio.current_time() - begun_at), _PAUSE_MAX_S))
+            nursery.start_soon(self._awaited.run, self._interval_s)
+            nursery.start_soon(self._others.run, self._interval_s)
 
     async def save(self) -> None:
         """Save what changed. What fails is tried again, and told once; sends that need the topic are refused."""
-        try:
-            async with self._saving:
-                self._save_begun_at = trio.current_time()
-                try:
-                    await self._save_all()
-                finally:
-                    self._save_begun_at = inf
-        except (StoreWriteError, StoreReadError) as error:
-            self.groups.saved.fail_all()
-            if self._not_saved != str(error):
-                self._not_saved = str(error)
-                logger.warning("metadata.not_saved", reason=self._not_saved)
-        else:
-            self._not_saved = ""
+        await self._awaited.now()
+        await self._others.now()
 
-    async def _save_all(self) -> None:
+    async def _save_awaited(self) -> None:
         await self._save_topics()
-        await self.queue_ends.note_gone()
-        await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
-        await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
         made = self.groups.made
         await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP)
         self.groups.saved.advance(made)
+
+    async def _save_others(self) -> None:
+        removed = self.offsets.removed
+        await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
+        self.offsets.saved.advance(removed)
         await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
+        await self.queue_ends.note_gone()
+        await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
 
     async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.
