@@ -45,7 +45,7 @@ def _check_transfers(world: "World") -> None:
     for machine in world.machines.values():
         server = machine.process.server if machine.process is not None else None
         assert server is not None, "all serve"
-        taking = server._transfer._taking
+        taking = server.transfer._taking
         if taking is not None and taking.until + _MOMENT_S < trio.current_time():
             world.checker.violation("S11", f"{machine.name} was to take over, and waits for it still")
 
