@@ -77,7 +77,7 @@ class DLedgerTables:
         self._metadata: Final = metadata
         self._plain: Final = network
         self._network: Final = secured(network, *options.client_tls(config))
-        self._link: Final = MasterLink(self._network, config, metadata, group=group)
+        self._link: Final = MasterLink(self._network, config, metadata, group=group, sets_back=True)
         self._ends: QueueEndsClient | None = None
         """Of the leader that is followed."""
         self._beginnings: Final = beginnings
