@@ -71,9 +71,7 @@ class MasterLink:
         metadata: MetadataService,
         *,
         group: ReplicationGroup,
-        sets_back: bool = False,
     ) -> None:
-        """With ``sets_back``, a master that :meth:`run` follows is one process, and what it sets back is set back."""
         self._network = network
         self._group = group
         self._config = config
@@ -84,9 +82,6 @@ class MasterLink:
         self._delay_offsets = metadata.delay_offsets
         self._unsettled: tuple[int, OffsetTable] | None = None
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
-        self._sets_back: Final = sets_back
-        self._told: tuple[str, OffsetTable] | None = None
-        """A master's address, and the consumers' offsets that it told last."""
         self.failure = ""
         self.rounds = 0
         self.has_taken = False
@@ -193,7 +188,7 @@ class MasterLink:
         second after the last time if the log has told of a topic that no table had, or the master is lost: clients
         are told of such a topic once the table has come, or cannot come.
         """
-        self._unsettled, self._told, self.has_taken = None, None, False
+        self._unsettled, self.has_taken = None, False
         with trio.move_on_after(_FIRST_AFTER_S):
             while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
                 await trio.sleep(_LOOKS_AGAIN_S)
@@ -252,13 +247,10 @@ class MasterLink:
     async def _take_over_offsets(self, client: RemotingClient) -> None:
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
         await self._offsets.make_room_for(offsets)
-        unsettled = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
-        address, told = self._told or ("", {})
-        is_same = self._sets_back and address == client.address
-        await self._offsets.merge_from_master(offsets, told=told if is_same else {})
-        self._told = client.address, offsets
-        if unsettled and self._unsettled is None:
-            self._unsettled = await _ask_log_end(client), unsettled
+        told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
+        await self._offsets.merge_from_master(offsets, master=client.address)
+        if told and self._unsettled is None:
+            self._unsettled = await _ask_log_end(client), told
         if self._unsettled is not None and self._delay_offsets.is_settled(self._unsettled[0]):
             await self._offsets.merge_from_master(self._unsettled[1])
             self._unsettled = None

@@ -31,7 +31,6 @@ _REMOVED_AT_ONCE: Final = 500
 OffsetsOfQueues = dict[int, int]
 OffsetTable = dict[str, OffsetsOfQueues]
 """``topic@group -> queue -> next offset to consume``."""
-_NOTHING: Final[OffsetTable] = {}
 
 
 class ConsumerOffsetManager:
@@ -41,6 +40,8 @@ class ConsumerOffsetManager:
         self._table: OffsetTable = {}
         self._entries = self._size = 0
         self._shares = OffsetShares()
+        self._told: dict[str, OffsetTable] = {}
+        """By its address what the master told last, if it is one process that is followed."""
         self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
@@ -193,7 +194,14 @@ class ConsumerOffsetManager:
             self._size -= _size_of_key(key)
         self.dirty = True
 
-    async def merge_from_master(self, table: OffsetTable, *, told: OffsetTable = _NOTHING) -> None:
+    def follow(self, master: str) -> None:
+        """The master at this address is one process from now on: another has another address, or this is called again.
+
+        What it sets back, or deletes, having told it before, is so here, unless somebody has committed here since.
+        """
+        self._told = {master: {}}
+
+    async def merge_from_master(self, table: OffsetTable, *, master: str = "") -> None:
         """Take over the master's offsets, keeping a larger one of our own; commits go on meanwhile.
 
         RocketMQ's slave takes the master's value even backwards, so what consumers committed to the slave while
@@ -203,13 +211,12 @@ class ConsumerOffsetManager:
 
         Args:
             table: the master's.
-            told: what the same process told as master the last time, if that is known: where nobody has committed here
-                since, a group that was set back there, or deleted, is so here.
+            master: its address, if the table is all that it has; see :meth:`follow`.
 
         Raises:
             RemoteProtocolError: there would be more than are kept; the others are taken over.
         """
-        left_out = 0
+        told, left_out = self._told.get(master, {}), 0
         gone = ((key, queue) for key, queues in told.items() for queue in queues if queue not in table.get(key, {}))
         while removed := list(islice(gone, _MERGED_AT_ONCE)):
             for key, queue_id in removed:
@@ -220,6 +227,8 @@ class ConsumerOffsetManager:
         while piece := list(islice(entries, _MERGED_AT_ONCE)):
             left_out += self._merge(piece, told)
             await trio.lowlevel.checkpoint()
+        if master and self._told:
+            self._told = {master: table}
         if left_out:
             raise RemoteProtocolError(
                 f"{left_out} of the master's consumer offsets are not taken: those of {ENTRIES_MAX} queues are kept, "
