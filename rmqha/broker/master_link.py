@@ -248,7 +248,7 @@ class MasterLink:
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
         await self._offsets.make_room_for(offsets)
         told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
-        await self._offsets.merge_from_master(offsets)
+        await self._offsets.merge_from_master(offsets, master=client.address)
         if told and self._unsettled is None:
             self._unsettled = await _ask_log_end(client), told
         if self._unsettled is not None and self._delay_offsets.is_settled(self._unsettled[0]):

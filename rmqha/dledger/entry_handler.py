@@ -42,7 +42,8 @@ class _Held(Generic[Token]):
 class EntryHandler(Generic[Token]):
     """Takes a leader's pushes in whatever order they come, and answers each once; a token says which.
 
-    Invariant: a success says that the entries are stored as this member promises: with ``acks_flushed``, durably.
+    Invariant: a success says that the entries are stored as this member promises: with ``acks_flushed``, durably; and
+    that the file has the vote for their leader, or this member could vote for another in the same term.
     """
 
     def __init__(self, store: DLedgerMmapFileStore, *, acks_flushed: bool) -> None:
@@ -267,10 +268,11 @@ class EntryHandler(Generic[Token]):
     def _release(self, answers: list[tuple[Token, PushEntryResponse]]) -> None:
         kept = deque[tuple[int, _Held[Token]]]()
         for index, held in self._unflushed:
-            if self._acks_flushed and index > self._store.flushed_index and self._store.write_error is None:
+            is_flushed = not self._acks_flushed or index <= self._store.flushed_index
+            is_stored = is_flushed and self._store.member_state.is_saved
+            if not is_stored and self._store.write_error is None:
                 kept.append((index, held))
                 continue
-            is_stored = not self._acks_flushed or index <= self._store.flushed_index
             code = _Code.SUCCESS if is_stored else _Code.INCONSISTENT_STATE
             answers.append((held.token, self._response(held.request, code)))
         self._unflushed.clear()

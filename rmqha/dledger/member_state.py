@@ -29,6 +29,8 @@ class MemberState:
     transferee: str | None = None
     ledger_end_index: int = -1
     ledger_end_term: int = -1
+    is_saved: bool = True
+    """Whether the file has term and vote; until then nobody may count on what is stored here for a leader."""
     vote_floor: tuple[int, int] = (-1, -1)
     """Term and index: who has less gets no vote, though this log ends before (``LedgerCheckpoint.vote_floor``)."""
 

@@ -96,6 +96,7 @@ class StateMaintainer:
         state, self._elector.unsaved = self._elector.unsaved, None
         if state is None:
             return True
+        self._store.member_state.is_saved = False
         while True:
             try:
                 await self._terms.save_in_thread(state)
@@ -109,6 +110,7 @@ class StateMaintainer:
                 await trio.sleep(_TRIES_AGAIN_S)
             else:
                 self._unmute(term=state.curr_term)
+                self._store.member_state.is_saved = True
                 return True
 
     def _mute(self, error: StoreWriteError, *, term: int) -> None:

@@ -127,6 +127,21 @@ async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     assert offsets.query_offset("g", "t", 0) == 1, "what a consumer commits here counts, too"
 
 
+async def test_what_a_master_sets_back_or_deletes_goes_unless_somebody_has_committed_here() -> None:
+    offsets, told = ConsumerOffsetManager(), {"t@g": {0: 5, 1: 5, 2: 5}, "t@h": {0: 7, 1: 7}}
+    offsets.follow("m")
+    await offsets.merge_from_master(told, master="m")
+    offsets.commit_offset("g", "t", 1, offset=6)
+    offsets.commit_offset("h", "t", 1, offset=8)
+    await offsets.merge_from_master({"t@g": {0: 2, 1: 2, 2: 9}}, master="m")
+    assert offsets.query_offsets("g", "t") == {0: 2, 1: 6, 2: 9}
+    assert offsets.query_offsets("h", "t") == {1: 8}
+    await offsets.merge_from_master({"t@g": {0: 1}}, master="another")
+    offsets.follow("m")
+    await offsets.merge_from_master({"t@g": {0: 1}}, master="m")
+    assert offsets.query_offsets("g", "t") == {0: 2, 1: 6, 2: 9}
+
+
 def test_what_was_saved_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 3)
     offsets = ConsumerOffsetManager()

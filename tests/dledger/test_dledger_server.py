@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.codec.dledger_properties import TermVote
 from rmqha.codec.dledger_wire import (
     HANDLED,
     AppendEntryResponse,
@@ -29,6 +30,7 @@ from rmqha.dledger.elector_options import ElectorOptions
 from rmqha.dledger.leadership_transfer import TransferOptions
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
 from rmqha.dledger.push_wire import decode_push_answer, encode_push
+from rmqha.dledger.term_file import TermFile
 from rmqha.dledger.vote import VoteRequest
 from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import open_remoting_client
@@ -340,6 +342,34 @@ async def test_a_term_that_a_broken_disk_cannot_save_is_never_heard(
     await trio.sleep(30)
     assert group.leaders == []
     assert other.running.status().write_error is not None
+
+
+async def test_who_has_not_saved_its_vote_yet_is_not_counted_on(
+    group: ServerGroup, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that was emptied acknowledged entries before: killed then, it could vote for another in that term."""
+    leader = await group.wait_leader()
+    await group.append(b"0")
+    anew, other = [name for name in group.members if name != leader]
+    save, may_save = TermFile.save_in_thread, trio.Event()
+
+    async def save_late(file: TermFile, state: TermVote) -> None:
+        if state.vote_leader == leader:
+            await may_save.wait()
+        await save(file, state)
+
+    monkeypatch.setattr(TermFile, "save_in_thread", save_late)
+    for name in (anew, other):
+        group.members[name].kill()
+    group.members[anew].disk.files.clear()
+    await group.start(anew)
+    await group.wait(lambda: group.members[anew].running.store.flushed_index == 0)
+    await trio.sleep(1)
+    checker = group.members[leader].running.pusher.checker
+    assert checker is not None
+    assert checker.water_mark(anew) == -1
+    may_save.set()
+    await group.wait(lambda: checker.water_mark(anew) == 0)
 
 
 async def test_appends_that_wait_have_an_end(group: ServerGroup, autojump_clock: MockClock) -> None:

@@ -179,12 +179,12 @@ def _replace_groups_that_are_new(self: Any, table: Any) -> None:
     _replace_groups(self, subscription_group_manager.SubscriptionGroupTable(table.data_version, table.groups | known))
 
 
-def _merge_new_offsets_only(self: Any, entries: Any) -> int:
-    return _merge(self, [one for one in entries if one[1] not in self._table.get(one[0], {})])
+def _merge_new_offsets_only(self: Any, entries: Any, told: Any) -> int:
+    return _merge(self, [one for one in entries if one[1] not in self._table.get(one[0], {})], told)
 
 
-def _merge_without_saving(self: Any, entries: Any) -> int:
-    was_dirty, left_out = self.dirty, _merge(self, entries)
+def _merge_without_saving(self: Any, entries: Any, told: Any) -> int:
+    was_dirty, left_out = self.dirty, _merge(self, entries, told)
     self.dirty = was_dirty
     return left_out
 

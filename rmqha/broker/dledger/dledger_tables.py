@@ -141,6 +141,7 @@ class DLedgerTables:
         await self._wait_master(address)
         self._origin = self.origin
         self._followed, self._followed_term, self._rounds_before = leader_id, term, self._link.rounds
+        self._metadata.offsets.follow(address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(self._link.run, address)

@@ -41,6 +41,8 @@ class ConsumerOffsetManager:
         self._table: OffsetTable = {}
         self._entries = self._size = 0
         self._shares = OffsetShares()
+        self._told: dict[str, OffsetTable] = {}
+        """By its address what the master told last, if it is one process that is followed."""
         self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
@@ -198,7 +200,14 @@ class ConsumerOffsetManager:
             self._size -= _size_of_key(key)
         self.dirty = True
 
-    async def merge_from_master(self, table: OffsetTable) -> None:
+    def follow(self, master: str) -> None:
+        """The master at this address is one process from now on: another has another address, or this is called again.
+
+        What it sets back, or deletes, having told it before, is so here, unless somebody has committed here since.
+        """
+        self._told = {master: {}}
+
+    async def merge_from_master(self, table: OffsetTable, *, master: str = "") -> None:
         """Take over the master's offsets, keeping a larger one of our own; commits go on meanwhile.
 
         RocketMQ's slave takes the master's value even backwards, so what consumers committed to the slave while
@@ -206,21 +215,33 @@ class ConsumerOffsetManager:
         with the master it was made on. One that lies behind the queue's end is no place that anybody consumed here:
         the queue began anew on the master, and its word counts.
 
+        Args:
+            table: the master's.
+            master: its address, if the table is all that it has; see :meth:`follow`.
+
         Raises:
             RemoteProtocolError: there would be more than are kept; the others are taken over.
         """
-        left_out = 0
+        told, left_out = self._told.get(master, {}), 0
+        gone = ((key, queue) for key, queues in told.items() for queue in queues if queue not in table.get(key, {}))
+        while removed := list(islice(gone, _MERGED_AT_ONCE)):
+            for key, queue_id in removed:
+                if self._table.get(key, {}).get(queue_id) == told[key][queue_id]:
+                    self._forget(key, queue_id)
+            await trio.lowlevel.checkpoint()
         entries = ((key, queue_id, offset) for key, queues in table.items() for queue_id, offset in queues.items())
         while piece := list(islice(entries, _MERGED_AT_ONCE)):
-            left_out += self._merge(piece)
+            left_out += self._merge(piece, told)
             await trio.lowlevel.checkpoint()
+        if master and self._told:
+            self._told = {master: table}
         if left_out:
             raise RemoteProtocolError(
                 f"{left_out} of the master's consumer offsets are not taken: those of {ENTRIES_MAX} queues are kept, "
                 f"or {TABLE_SIZE_MAX} bytes, the limit"
             )
 
-    def _merge(self, entries: Iterable[tuple[str, int, int]]) -> int:
+    def _merge(self, entries: Iterable[tuple[str, int, int]], told: OffsetTable) -> int:
         """Returns how many there was no room for."""
         left_out = 0
         for key, queue_id, offset in entries:
@@ -230,10 +251,15 @@ class ConsumerOffsetManager:
             elif known is None and offset >= 0:
                 self._put_new(key, queue_id, offset)
                 self.dirty = True
-            elif known is not None and (offset > known or 0 <= offset < known > self._end_of(key, queue_id)):
+            elif known is not None and (offset > known or 0 <= offset < known > self._known_max(key, queue_id, told)):
                 self._table[key][queue_id] = offset
                 self.dirty = True
         return left_out
+
+    def _known_max(self, key: str, queue_id: int, told: OffsetTable) -> float:
+        """What is known beyond it gives way to a smaller one of the master's."""
+        is_told = told.get(key, {}).get(queue_id) == self._table[key][queue_id]
+        return -1 if is_told else self._end_of(key, queue_id)
 
     def _end_of(self, key: str, queue_id: int) -> float:
         topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
