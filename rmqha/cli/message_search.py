@@ -105,7 +105,7 @@ def by_time(
                 in_queue += 1
                 first.append(one)
         first = sorted(first, key=lambda one: (one.store_timestamp_ms, one.physical_offset))[:limit]
-    where = f"the {asked} queues that were asked" if asked < len(queues) else "any queue"
+    where = f"the {asked} queues that were asked" if asked < len(queues) or time.monotonic() > until else "any queue"
     return _readable(first, broker_name), f"no message of this topic was stored then, in {where}"
 
 

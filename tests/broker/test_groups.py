@@ -251,6 +251,18 @@ async def test_a_group_is_gone_when_its_offsets_are_durably_gone(machine: Machin
         assert (gone.code, b"t@g" in machine.disk.files[path].durable) == (ResponseCode.SUCCESS, False)
 
 
+async def test_how_far_the_broker_itself_is_with_transactions_is_not_removed(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """All half messages that the log holds would be looked at again, and their producers be asked."""
+    fields = {"groupName": "CID_RMQ_SYS_TRANS", "removeOffset": "true"}
+    async with machine.broker() as broker, member_of(machine, "a") as a:
+        broker.offsets.commit_offset("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, offset=7)
+        refused = await a.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields=fields))
+        assert (refused.code, "broker itself" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+        assert broker.offsets.query_offset("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 7
+
+
 async def test_a_group_that_is_not_saved_is_not_said_to_be(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker(), member_of(machine, "a") as a:
         machine.disk.faults.read_only = True

@@ -12,6 +12,7 @@ import trio
 
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import DeleteSubscriptionGroupRequestHeader
@@ -57,6 +58,8 @@ class SubscriptionGroupProcessor:
         """207: a group is to be forgotten, perhaps with how far it is; that is fine if it is not known."""
         self._check_role()
         header = decode_header(DeleteSubscriptionGroupRequestHeader, request)
+        if header.group_name == CONSUMER_GROUP and header.remove_offset:
+            raise RemoteProtocolError(f"{CONSUMER_GROUP} is the broker itself: how far it is with transactions is kept")
         self._answer(connection, request, partial(self._delete, header, connection.peer))
 
     def _check_role(self) -> None:
