@@ -225,7 +225,7 @@ class BrokerController:
     async def _start_services(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.replication.run)
         nursery.start_soon(self.holds.run)
-        nursery.start_soon(self.metadata.run)
+        await nursery.start(self.metadata.run)
         nursery.start_soon(self.stats.run)
         if self.access.permissions is not None:
             nursery.start_soon(self.access.permissions.run)

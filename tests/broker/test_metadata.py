@@ -15,6 +15,7 @@ from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -66,6 +67,17 @@ async def test_a_new_topic_is_saved_long_before_the_next_interval(
         await trio.sleep(1)
         saved = json.loads(disk.files["/store/config/topics.json"].durable)
         assert topic in saved["topicConfigTable"]
+
+
+async def test_topics_that_were_taken_over_are_saved_before_anybody_is_served(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Simulator, seed 1034: sends to them were SEND_OK, and a restart would have known none."""
+    topics, disk = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0), SimDisk()
+    service = metadata_on(disk, topics, interval_s=60)
+    topics.replace(TopicTable((1, 0), {"alpha": TopicConfig("alpha", 2, 2)}))
+    await nursery.start(service.run)
+    assert "alpha" in json.loads(disk.files[TOPICS_JSON].durable)["topicConfigTable"]
 
 
 async def test_a_new_topic_does_not_wait_for_the_consumer_offsets(

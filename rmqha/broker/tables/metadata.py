@@ -126,7 +126,7 @@ class MetadataService:
         """Of tables for which clients and operators wait: they do not wait for the others, which may be large."""
         self._others: Final = _Saves(self._save_others, on_failure=offsets.saved.fail_all)
         self._deadlines = DeadlineService(topics.saved.deadlines)
-        topics.on_put, queue_ends.on_learned = self._awaited.soon, self._others.soon
+        topics.on_put, queue_ends.on_learned = self._awaited.soon, self.save_soon
 
     @property
     def trouble(self) -> str:
@@ -146,14 +146,17 @@ class MetadataService:
         self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
 
-        As in RocketMQ a new topic is saved before a send to it is answered. A RocketMQ broker that opens our store
-        knows no other topics than the saved ones; ours finds them in the log, but not how many queues they had.
+        It has started when topics and groups are saved that this broker took over before it serves. As in RocketMQ
+        a new topic is saved before a send to it is answered. A RocketMQ broker that opens our store knows no other
+        topics than the saved ones; ours finds them in the log, but not how many queues they had.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._deadlines.run)
+            await self._awaited.now()
+            task_status.started()
             nursery.start_soon(self._awaited.run, self._interval_s)
             nursery.start_soon(self._others.run, self._interval_s)
 
