@@ -475,17 +475,19 @@ async def test_queues_are_flushed_now_and_then_and_the_checkpoint_after_them(aut
         assert saved.master_flushed_offset == store.max_offset
 
 
-async def test_a_queue_that_cannot_be_flushed_stops_dispatch_and_the_checkpoint(autojump_clock: MockClock) -> None:
+async def test_a_queue_that_cannot_be_flushed_stops_dispatch_and_is_not_vouched_for(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount()) as store:
         await put(store, message())
         await store.flush_now(store.max_offset)
+        end = store.max_offset
         await dispatched(store)
         device.faults.sync_errors = 1
         await trio.sleep(62)
         assert store.running_flags.dispatch_error is not None
         assert store.write_error is None
-    assert decode_checkpoint(device.mount().read_bytes("/store/checkpoint")) == Checkpoint()
+    saved = decode_checkpoint(device.mount().read_bytes("/store/checkpoint"))
+    assert (saved.consume_queue_timestamp_ms, saved.master_flushed_offset) == (0, end), "the log alone"
     assert device.mount().exists("/store/abort")
 
 
