@@ -49,7 +49,7 @@ class KVConfigManager:
         self.problem = ""
 
     def load(self) -> None:
-        """Read what was saved; a file that is missing or broken is none."""
+        """Read what was saved; a file that is missing or broken is none. Raises StoreReadError: it may not be read."""
         self._files.load(self._name, self._take)
 
     def _take(self, value: dict[str, Any]) -> None:

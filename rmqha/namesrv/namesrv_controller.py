@@ -77,6 +77,7 @@ class NamesrvController:
 
         Raises:
             OSError: the address cannot be bound.
+            StoreReadError: what operators keep here may not be read.
         """
         config, dispatcher = self.config, RequestDispatcher()
         self._kv_config.load()

@@ -139,7 +139,11 @@ class MetadataService:
         self._others.soon()
 
     def load(self) -> None:
-        """Read what was saved; a file that is missing or broken costs nothing that the log does not give back."""
+        """Read what was saved; a file that is missing is none, and what was no table is told (``files.lost``).
+
+        Raises:
+            StoreReadError: the system does not let one be read, which the first save would replace.
+        """
         self.had_topics = self.files.load(TOPICS, self.topics.replace_from_json) is not None
         self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
         self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
