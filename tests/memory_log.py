@@ -61,6 +61,9 @@ class MemoryFile:
     def view(self) -> memoryview:
         return memoryview(self.bytes).toreadonly()
 
+    def is_in_place(self) -> bool:
+        return True
+
     def is_zero_tail(self, at: int) -> bool:
         """See rmqha.store.disk.DataFile."""
         return not any(self.view()[at:])

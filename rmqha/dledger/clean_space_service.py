@@ -16,6 +16,7 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.log_limit import LogLimit
 from rmqha.store.disk import Disk
+from rmqha.store.displaced import displaced_file
 
 logger = structlog.get_logger()
 
@@ -110,6 +111,8 @@ class CleanSpaceService:
                 store_base_ratio=self.store_base_ratio,
                 data_ratio=self.data_ratio,
             )
+        if error := displaced_file(store.data_file_list.mapped_files):
+            store.fail(error)
         store.room.set_disk_full(is_full, kept=_KEPT if is_full and self._is_oldest_read_only else "")
 
     def calc_data_store_path_physic_ratio(self) -> float:

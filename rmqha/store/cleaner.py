@@ -6,6 +6,7 @@ Source: spec: commitlog §12, §6.3 rule 8; rocketmq-all-4.9.8 DefaultMessageSto
 import errno
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Protocol
@@ -17,6 +18,7 @@ from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk, DiskUsage
+from rmqha.store.displaced import HeldFile, displaced_file
 from rmqha.store.early_deletions import EarlyDeletions
 from rmqha.store.running_flags import RunningFlags
 
@@ -47,7 +49,7 @@ class CleanOptions:
     delete_consume_queue_files_interval_s: float = 0.1
 
 
-class LogFile(Protocol):
+class LogFile(HeldFile, Protocol):
     """One of the files that a log consists of."""
 
     @property
@@ -168,7 +170,8 @@ class CleanCommitLogService:
     def check_disk(self) -> int | None:
         """Refuse puts on a full or read-only disk, the log's or the queues'; returns the use of the fuller one.
 
-        In percent; None if it cannot be told.
+        In percent; None if it cannot be told. For good where the log's last file is not where it was: see
+        :func:`displaced_file`.
         """
         self.log_disk, self.queues_disk = self._look_at(self._log.directory), self._look_at(self._queues.directory)
         percents = [None if disk is None else disk.used_percent for disk in (self.log_disk, self.queues_disk)]
@@ -179,6 +182,9 @@ class CleanCommitLogService:
         self.disk_used_percent = 100 if used_percent is None else used_percent
         if known:
             self._flags.set_disk_full(max(known) > self._options.disk_space_warning_level_ratio)
+        with suppress(StoreReadError):  # of a disk that does not tell it is said above
+            if error := displaced_file(self._log.files):
+                self._flags.fail(error)
         return used_percent
 
     def _look_at(self, path: str) -> DiskUsage | None:

@@ -83,6 +83,10 @@ class DataFile(Protocol):
         """As :meth:`sync`, without holding up the event loop."""
         ...
 
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to it, and to no other. Raises StoreReadError."""
+        ...
+
     def fileno(self) -> int | None:
         """A descriptor for sendfile; None: there is none, read from :meth:`view`."""
         ...

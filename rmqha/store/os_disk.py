@@ -145,6 +145,15 @@ class OsDataFile:
             if self._closes_after_syncs:
                 self.close()
 
+    def is_in_place(self) -> bool:
+        """Compares device and inode."""
+        with reading("stat", self.path):
+            try:
+                found = os.stat(self.path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return os.path.samestat(found, os.fstat(self._fd))
+
     def fileno(self) -> int | None:
         """The descriptor, as long as this object lives and is not closed."""
         return self._fd

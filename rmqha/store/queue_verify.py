@@ -45,7 +45,7 @@ def verify_queues(
     goes_on: bool = False,
     deleted: Mapping[QueueKey, DeletedQueue] | None = None,
 ) -> QueueVerification:
-    """Compare all queues below ``queue_directory`` with the log. Reads only.
+    """Compare all queues below ``queue_directory`` with the log. Reads only; a broker may be writing.
 
     With ``goes_on`` another log follows behind its last segment: units that lead there are passed over. What is
     ``deleted`` of a queue needs no unit.
@@ -56,21 +56,31 @@ def verify_queues(
     size = _file_size(disk, queue_directory)
     if size == 0:
         return QueueVerification()
-    with closing(OpenFiles(_OPEN_FILES_MAX)) as open_files, LogReader(disk, log_directory) as reader:
-        table = ConsumeQueueTable(disk, queue_directory, file_size=size, open_files=open_files)
+    with closing(OpenFiles(_OPEN_FILES_MAX)) as open_files:
         try:
-            table.load(writable=False)
+            # A broker may dispatch meanwhile: what lies before this is in the queues now, and so in those loaded next.
+            dispatched = _load(disk, queue_directory, size, open_files).max_physic_offset
+            table = _load(disk, queue_directory, size, open_files)
         except CorruptLogError as error:
             return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
-        table.correct_min_offset(reader.min_offset)
-        ends_at = reader.segments[-1].end_offset if goes_on and reader.segments else None
-        comparison = _Comparison(table, queue_directory, ends_at=ends_at, deleted=deleted or {})
-        for request in _requests(reader):
-            comparison.add(request)
-            if len(comparison.found.problems) >= PROBLEMS_MAX:
-                return comparison.found
-        comparison.finish()
-        return comparison.found
+        with LogReader(disk, log_directory) as reader:
+            table.correct_min_offset(reader.min_offset)
+            ends_at = reader.segments[-1].end_offset if goes_on and reader.segments else None
+            comparison = _Comparison(
+                table, queue_directory, dispatched=dispatched, ends_at=ends_at, deleted=deleted or {}
+            )
+            for request in _requests(reader):
+                comparison.add(request)
+                if len(comparison.found.problems) >= PROBLEMS_MAX:
+                    return comparison.found
+            comparison.finish()
+            return comparison.found
+
+
+def _load(disk: Disk, directory: str, file_size: int, open_files: OpenFiles) -> ConsumeQueueTable:
+    table = ConsumeQueueTable(disk, directory, file_size=file_size, open_files=open_files)
+    table.load(writable=False)
+    return table
 
 
 def _file_size(disk: Disk, directory: str) -> int:
@@ -119,11 +129,18 @@ class _Comparison:
     """Records against units, in the order of the log."""
 
     def __init__(
-        self, table: ConsumeQueueTable, directory: str, *, ends_at: int | None, deleted: Mapping[QueueKey, DeletedQueue]
+        self,
+        table: ConsumeQueueTable,
+        directory: str,
+        *,
+        dispatched: int,
+        ends_at: int | None,
+        deleted: Mapping[QueueKey, DeletedQueue],
     ) -> None:
         self.found = QueueVerification(queues=sum(queue.has_units for queue in table))
         self._table = table
         self._directory = directory
+        self._dispatched = dispatched
         self._ends_at = ends_at
         self._deleted = deleted
         self._seen: Counter[QueueKey] = Counter()
@@ -158,7 +175,7 @@ class _Comparison:
 
     def _lacks(self, request: DispatchRequest, key: QueueKey) -> None:
         """Not dispatched yet, unless records behind it were. One problem a queue says enough."""
-        if request.commit_log_offset >= self._table.max_physic_offset:
+        if request.commit_log_offset >= self._dispatched:
             self.found.behind += 1
         elif key not in self._lacking:
             self._lacking.add(key)

@@ -218,6 +218,16 @@ class TestCleanSpaceService:
             member.now_ms = NOON + hours * HOUR_MS
             assert await member.clean() == 0
 
+    async def test_a_data_file_that_somebody_took_away_ends_acknowledgements(
+        self, member: Member, sim: SimDisk
+    ) -> None:
+        """It is written and flushed as before, and is gone when the process ends."""
+        await member.clean()
+        assert member.store.write_error is None
+        sim.files.pop(member.store.data_file_list.mapped_files[-1].path)
+        await member.clean()
+        assert "was removed, moved or replaced" in str(member.store.write_error)
+
     async def test_a_disk_that_tells_nothing_fills_no_log(self, member: Member, autojump_clock: MockClock) -> None:
         member.disk.is_unreadable = True
         structlog.configure(wrapper_class=structlog.BoundLogger)

@@ -309,6 +309,11 @@ class SimDataFile:
             self._view = memoryview(self._inode.cache).toreadonly()
         return self._view
 
+    def is_in_place(self) -> bool:
+        """Whether the name leads to the inode."""
+        self._mount.check_alive()
+        return self._disk.files.get(self.path) is self._inode
+
     def is_zero_tail(self, at: int) -> bool:
         """In the cache."""
         self._mount.check_alive()

@@ -48,6 +48,7 @@ class SparseExtent(NamedTuple):
 class SparseFile(NamedTuple):
     path: str
     end_offset: int
+    held: None = None
 
 
 class SparseFiles:

@@ -123,6 +123,25 @@ def held(path: str) -> set[str]:
     return {what for what, is_held in found.items() if is_held}
 
 
+def test_a_file_knows_whether_its_name_still_leads_to_it(disk: OsDisk, tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    directory.mkdir()
+    file = disk.create(str(directory / "a"), 4096)
+    assert file.is_in_place()
+    directory.rename(tmp_path / "elsewhere")
+    assert not file.is_in_place()
+    directory.mkdir()
+    disk.create(str(directory / "a"), 4096)
+    assert not file.is_in_place(), "another file"
+    (directory / "a").unlink()
+    directory.rmdir()
+    directory.touch()
+    assert not file.is_in_place(), "no directory any more"
+    directory.unlink()
+    (tmp_path / "elsewhere").rename(directory)
+    assert file.is_in_place()
+
+
 def test_many_buffers_are_written_with_one_call(disk: OsDisk, tmp_path: Path) -> None:
     file = disk.create(str(tmp_path / "a"), 4096)
     file.pwrite([b"x"] * 3000, 1)
