@@ -26,6 +26,7 @@ from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network, Stream
 
 BeforeBeginning = Callable[[MasterAddress, LogRange], Awaitable[None]]
+BeforeTaking = Callable[[MasterAddress, LogRange | None], Awaitable[None]]
 
 _FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError, StoreReadError)
 """They may pass: ask again later. A file of the log here that cannot be opened now (no descriptor) is among them."""
@@ -42,7 +43,8 @@ class PeerAsker:
         options: as for following a master.
         probe_peer: asks by remoting where a peer's log begins and ends.
         why_apart: says whether a peer is of another group.
-        before_beginning: called before an empty log begins like a peer's; it raises RemoteProtocolError if it may not.
+        before_taking: called before anything of a longer peer's is taken; it raises RemoteProtocolError if it may not.
+        before_beginning: the same, before an empty log begins like a peer's.
     """
 
     def __init__(
@@ -53,12 +55,14 @@ class PeerAsker:
         options: HAClientOptions,
         probe_peer: ProbeMaster,
         why_apart: Meet = trust_anybody,
+        before_taking: BeforeTaking,
         before_beginning: BeforeBeginning,
     ) -> None:
         self._log: Final = log
         self._network: Final = network
         self._options: Final = options
         self._probe_peer: Final = probe_peer
+        self._before_taking: Final = before_taking
         self._before_beginning: Final = before_beginning
         self._why_apart: Final = why_apart
         self.is_reached = False
@@ -118,6 +122,7 @@ class PeerAsker:
     async def _take(self, peer: MasterAddress, there: LogRange | None) -> None:
         """Append what the peer holds beyond the local end; RemoteProtocolError if it does not send all of it."""
         options = self._options
+        await self._before_taking(peer, there)
         if there is not None and self._log.min_offset == self._log.max_offset:
             await self._before_beginning(peer, there)
         start = await choose_start_at(self._log, there, overlap_size=options.overlap_size)

@@ -13,12 +13,14 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.errors import StoreError, StoreReadError, StoreWriteError
+from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.catch_up import BeforeBeginning, PeerAsker
 from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
+from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.catch_up_plan import CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
+from rmqha.replication.master_session import LogRange
 from rmqha.store.store_note import StoreNote
 from rmqha.transport import Network
 
@@ -78,6 +80,7 @@ class CatchUpService:
         why_apart: Meet = trust_anybody,
         hooks: CatchUpHooks,
         began_empty: StoreNote,
+        longer_peers: LongerPeers,
     ) -> None:
         """Nothing is asked yet.
 
@@ -94,6 +97,7 @@ class CatchUpService:
             began_empty: is there while this log, which began empty, may lack what some peer holds, from before the
                 first send on, so that a later start knows. A start with nobody to ask removes it: so its operator
                 has decided.
+            longer_peers: the same, of peers that are known to hold more, from before anything of theirs is taken.
         """
         self._log: Final = log
         self._addresses: Final = {str(peer): peer for peer in peers}
@@ -103,11 +107,13 @@ class CatchUpService:
             options=options,
             probe_peer=probe_peer,
             why_apart=why_apart,
+            before_taking=self._before_taking,
             before_beginning=hooks.before_beginning,
         )
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
         self._hooks: Final = hooks
         self._began_empty: Final = began_empty
+        self._longer_peers: Final = longer_peers
         self._asking: PeerKnowledge | None = None
         self._has_taken = False
         self._hinted = trio.Event()
@@ -137,11 +143,14 @@ class CatchUpService:
             DivergedLogError: before the first send: a peer holds other bytes.
             StoreError: before the first send: a peer's log does not continue the local one, or the local store failed.
         """
-        was_noted = self._began_empty.look()
+        was_noted, longer = self._began_empty.look(), self._longer_peers.look()
         if self._plan.is_open:
+            await self._longer_peers.try_to_note({})
             await self._note_doubt()
             await self._open()
             return
+        self._plan.remember_longer(longer, own_end=self._log.max_offset)
+        self._hooks.refuse_puts(self._plan.refusal)
         self._plan.began_empty = self._is_empty or was_noted
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_progress)
@@ -189,6 +198,7 @@ class CatchUpService:
         plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
         plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
+        await self._longer_peers.try_to_note(plan.longer_ends(self._log.max_offset))
         if answer.taken_bytes or before != (peer.state, peer.reason):
             self._log_answer(peer, answer)
         if answer.error is not None and not was_open:
@@ -197,6 +207,14 @@ class CatchUpService:
             await self._note_doubt()
             await self._open()
         self._hooks.refuse_puts(plan.refusal)
+
+    async def _before_taking(self, peer: MasterAddress, there: LogRange | None) -> None:
+        """What is only half taken by the end of this process has to be known to be half."""
+        end = -1 if there is None else there.max_offset
+        try:
+            await self._longer_peers.note(self._plan.longer_ends(self._log.max_offset) | {str(peer): end})
+        except (StoreWriteError, StoreReadError) as error:
+            raise RemoteProtocolError(f"that it holds more cannot be noted here: {error}") from error
 
     async def _note_doubt(self) -> None:
         """Let the store say, durably, whether a start after this one has to doubt; no send comes before it does."""

@@ -6,7 +6,7 @@ promises. Answers go in with :meth:`CatchUpPlan.on_answer`; ``refusal`` says why
 :meth:`CatchUpPlan.next_question` whom to ask when. ``now`` is any clock in seconds that does not go back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -131,6 +131,18 @@ class CatchUpPlan:
     def of(cls, peers: Sequence[str], *, answers_needed: int, chance: Callable[[], float]) -> "CatchUpPlan":
         """Nothing is known yet."""
         return cls([PeerKnowledge(peer, Backoff(chance)) for peer in peers], answers_needed)
+
+    def remember_longer(self, ends: Mapping[str, int], *, own_end: int) -> None:
+        """What :meth:`longer_ends` gave to an earlier process, before the first question. "": which is not known."""
+        for peer in self.peers:
+            end = ends.get(peer.peer, ends.get("", -1))
+            if (peer.peer in ends or "" in ends) and (end < 0 or end > own_end):
+                peer.state, peer.end, peer.reason = PeerState.LONGER, end, "it said so before this start"
+        self._decide(own_end=own_end, now=0.0)
+
+    def longer_ends(self, own_end: int) -> dict[str, int]:
+        """Where the logs of those end that are known to be longer, by their addresses; -1: not known."""
+        return {peer.peer: peer.end for peer in self.peers if peer.is_longer(own_end)}
 
     def next_question(self, *, is_empty: bool, now: float) -> PeerKnowledge:
         """Whom to ask next, not before its ``ask_at``; there is at least one peer.

@@ -10,6 +10,7 @@ from rmqha.ha.catch_up import BeforeBeginning
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster, ask_nobody
 from rmqha.ha.ha_service import HAService
+from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.options import HAClientOptions, HAOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.master_session import LogRange
@@ -62,6 +63,13 @@ def note_on(disk: SimDisk) -> StoreNote:
     return StoreNote(disk.mount(), "/store/beganEmpty")
 
 
+def longer_peers_on(disk: SimDisk) -> LongerPeers:
+    """What a store on this disk notes of peers that hold more."""
+    mount = disk.mount()
+    mount.makedirs("/store")
+    return LongerPeers(mount, "/store/longerPeers")
+
+
 def start_catch_up(
     nursery: trio.Nursery,
     network: MemoryNetwork,
@@ -73,6 +81,7 @@ def start_catch_up(
     on_taken: Callable[[], object] = lambda: None,
     before_beginning: BeforeBeginning = may_begin,
     began_empty: StoreNote | None = None,
+    longer_peers: LongerPeers | None = None,
 ) -> CatchUpService:
     async def tell_taken() -> None:
         on_taken()
@@ -88,6 +97,7 @@ def start_catch_up(
         chance=lambda: 0.0,
         hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=lambda: None, before_beginning=before_beginning),
         began_empty=began_empty or note_on(SimDisk()),
+        longer_peers=longer_peers or longer_peers_on(SimDisk()),
     )
     nursery.start_soon(service.run)
     return service

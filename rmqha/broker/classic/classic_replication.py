@@ -27,6 +27,7 @@ from rmqha.errors import RemoteProtocolError, StoreError
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService, why_unheard
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
+from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
@@ -145,6 +146,7 @@ class ClassicReplication:
                 before_beginning=self._learn_tables,
             ),
             began_empty=StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/beganEmpty"),
+            longer_peers=LongerPeers(self._store.disk, f"{self._config.store_path_root_dir}/longerPeers"),
         )
 
     @property

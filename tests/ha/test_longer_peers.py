@@ -1,0 +1,118 @@
+"""That peers hold more than a master's log outlives the master's process."""
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.ha.ha_client import MasterAddress
+from rmqha.replication.master_session import LogRange
+from tests.fakes import MemoryNetwork
+from tests.ha.harness import longer_peers_on, start_catch_up, start_master, until
+from tests.ha.test_catch_up import BODIES, DATA, GONE, PART, Peer, opened_within, states
+from tests.memory_log import MemoryLog, records
+from tests.sim.sim_disk import SimDisk
+
+NOTE = "/store/longerPeers"
+LONGER = LogRange(0, len(DATA))
+
+
+@pytest.fixture
+def network() -> MemoryNetwork:
+    return MemoryNetwork()
+
+
+@pytest.mark.parametrize("begun", [b"", records(BODIES[:5])], ids=["empty", "tail-lost"])
+async def test_a_log_that_is_half_taken_back_takes_no_sends_after_a_restart(
+    begun: bytes, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its peer was away then, and it began with the half: in the places of messages that it knew of before."""
+    disk, log = SimDisk(), MemoryLog.holding(begun)
+    async with trio.open_nursery() as first:
+        service = await start_master(first, network, MemoryLog.holding(PART))  # all that it sends of what it has
+        address, probe = MasterAddress("peer", service.port), Peer(LONGER).probe
+        start_catch_up(first, network, log, address, probe_peer=probe, longer_peers=longer_peers_on(disk))
+        await until(lambda: log.content() == PART)
+        first.cancel_scope.cancel()
+    disk.power_cut()
+    refusals = list[str]()
+    again = start_catch_up(
+        nursery, network, log, address, longer_peers=longer_peers_on(disk), refuse_puts=refusals.append
+    )
+    assert not await opened_within(again, 3600.0)
+    assert all(refusals)
+    assert f"(up to {len(DATA)})" in again.refusal
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_was_noted_ends_when_the_peer_is_heard(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """All that it held comes; or it has been made anew, and holds nothing."""
+    for there in (DATA, b""):
+        disk, log = SimDisk(), MemoryLog.holding(PART)
+        service = await start_master(nursery, network, MemoryLog.holding(there))
+        address = MasterAddress("peer", service.port)
+        await longer_peers_on(disk).note({str(address): len(DATA)})
+        probe = Peer(LogRange(0, len(there))).probe
+        catch_up = start_catch_up(nursery, network, log, address, probe_peer=probe, longer_peers=longer_peers_on(disk))
+        assert await opened_within(catch_up, 60.0)
+        assert log.content() == (there or PART)
+        await until(lambda disk=disk: NOTE not in disk.files)  # type: ignore[misc]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("noted", [{}, {"other:1": 1 << 40}, {str(GONE): len(PART)}])
+async def test_only_peers_that_are_asked_and_were_longer_count(
+    noted: dict[str, int], network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """An operator takes one out of haPeers whose log is lost; one that held no more than this log is none."""
+    disk = SimDisk()
+    await longer_peers_on(disk).note(noted)
+    catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, longer_peers=longer_peers_on(disk))
+    assert await opened_within(catch_up, 6.0)
+    assert NOTE not in disk.files
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_start_that_asks_nobody_forgets(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    disk = SimDisk()
+    await longer_peers_on(disk).note({str(GONE): len(DATA)})
+    assert await opened_within(start_catch_up(nursery, network, MemoryLog(), longer_peers=longer_peers_on(disk)), 1.0)
+    assert NOTE not in disk.files
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"gone:1": "x"}', b"\xff"])
+async def test_a_note_that_cannot_be_understood_stands_for_every_peer(
+    content: bytes, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    disk = SimDisk()
+    await longer_peers_on(disk).note({str(GONE): 1})
+    disk.mount().replace_bytes(NOTE, content)
+    with capture_logs() as logs:
+        catch_up = start_catch_up(nursery, network, MemoryLog(), GONE, longer_peers=longer_peers_on(disk))
+        assert not await opened_within(catch_up, 600.0)
+    assert "longer_peers.unreadable" in [entry["event"] for entry in logs]
+    assert states(catch_up) == ["longer"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_taken_while_it_cannot_be_noted(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    disk, log = SimDisk(), MemoryLog()
+    notes = longer_peers_on(disk)
+    disk.faults.full = True
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    address, probe = MasterAddress("peer", service.port), Peer(LONGER).probe
+    catch_up = start_catch_up(nursery, network, log, address, probe_peer=probe, longer_peers=notes)
+    assert not await opened_within(catch_up, 60.0)
+    assert log.content() == b""
+    assert "that it holds more cannot be noted here" in catch_up.refusal
+    disk.faults.full = False
+    assert await opened_within(catch_up, 60.0)
+    assert log.content() == DATA
+    nursery.cancel_scope.cancel()
