@@ -37,7 +37,11 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
               help="The old master's store, if its disk can be read here: to count what this slave lacks.")  # fmt: skip
 @click.option("--accept-unknown-queue-ends", is_flag=True, help="Though queues without a message may begin at 0 again.")
 @click.option("--accept-lost-tail", is_flag=True, help="Though messages of --old-store are not in this slave's log.")
-@click.option("--accept-damage", is_flag=True, help="Though this slave's log has damaged records, or a start cut it.")
+@click.option(
+    "--accept-damage",
+    is_flag=True,
+    help="Though this slave's log has damaged records, a start cut it, or its tables were lost.",
+)
 @click.option("--execute", is_flag=True, help="Change the file. Without, nothing is changed.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=3.0, show_default=True, metavar="SECONDS",
               help="For each answer.")  # fmt: skip

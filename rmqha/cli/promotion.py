@@ -7,7 +7,8 @@ from typing import Any, Final
 from rmqha.cli.verdict import page_of
 
 _MAY_NOT: Final = "it should not be made master"
-"""How a slave's status says so (rmqha/broker/tables/queue_ends_client.py)."""
+_NOT_TAKEN: Final = "were not taken over"
+"""How a slave's status says either (rmqha/broker/tables/queue_ends_client.py)."""
 _FOLLOWS: Final = "transfer"
 _UNFIT_STATES: Final = ("diverged", "failed", "misconfigured", "below-min", "comparing")
 
@@ -94,7 +95,11 @@ def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
     for damage in filter(None, (own.get("damaged_records"), own.get("dropped"))):
         told = "promote another one, or copy a sound log here first: 'rmqha log verify' tells which is"
         yield Obstacle(damage, told, accepted_by="--accept-damage")
-    for reason in own.get("not_learned", ()):
+    not_learned = own.get("not_learned", ())
+    if own.get("lost_tables") and any(_NOT_TAKEN in reason for reason in not_learned):
+        told = "promote another one: with its master's tables go commits, prohibitions, deletions and empty topics"
+        yield Obstacle(own["lost_tables"], told, accepted_by="--accept-damage")
+    for reason in not_learned:
         if reason.startswith(_MAY_NOT):
             told = "promote another one; queues without a message would begin at 0 again"
             yield Obstacle(reason, told, accepted_by="--accept-unknown-queue-ends")

@@ -7,9 +7,9 @@
     ROOT/config/kvConfig.json          on change (rmqha/namesrv/kv_config_manager.py)
 
 Each save writes a temporary file, syncs it and renames it; the former content, if it was good, stays as ``.bak``,
-which is read when the file itself is missing, empty or does not parse. If that is no table either the broker begins
-without, and says so: the log is the truth. What the system does not let it read may be a good one, which the first
-save would replace: then it does not start.
+which is read when the file itself is missing, empty or does not parse, and that is said: it lacks the last change. If
+that is no table either the broker begins without, and says so: the log is the truth. What the system does not let it
+read may be a good one, which the first save would replace: then it does not start, whatever the backup is.
 
 Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java:190-240.
 """
@@ -22,7 +22,7 @@ import structlog
 import trio
 
 from rmqha.codec import java_json
-from rmqha.errors import RemoteProtocolError, StoreReadError
+from rmqha.errors import RemoteProtocolError
 from rmqha.store.disk import Disk
 
 logger = structlog.get_logger()
@@ -61,7 +61,7 @@ class ConfigFiles:
         self._unreadable: set[str] = set()
         """Files that are no tables, or cannot be read: they never become backups."""
         self.lost: Final[list[str]] = []
-        """What was no table when it was loaded, nor its backup, a sentence each."""
+        """What was no table when it was loaded, and what was taken instead, a sentence each."""
 
     def load(self, name: str, take: Callable[[dict[str, Any]], object] = bool) -> dict[str, Any] | None:
         """The table of a file, or of its backup; None if neither is there and good.
@@ -71,30 +71,32 @@ class ConfigFiles:
             take: told the table; if it raises RemoteProtocolError, the file is not good.
 
         Raises:
-            StoreReadError: the system does not let it be read, and there is no good backup.
+            StoreReadError: the system does not let it be read, or the backup of one that is missing, or no table.
         """
-        unread: StoreReadError | None = None
-        reason = ""
+        reasons = list[str]()
         for file in (name, f"{name}.bak"):
             path = f"{self._directory}/{file}"
+            if not self._disk.exists(path):
+                continue
             try:
-                if not self._disk.exists(path):
-                    continue
                 value = self._read(path)
                 take(value)
-            except (RemoteProtocolError, StoreReadError) as error:
+            except RemoteProtocolError as error:
                 self._unreadable.add(file)
                 logger.warning("config_file.unreadable", path=path, reason=str(error))
-                unread = error if unread is None and isinstance(error, StoreReadError) else unread
-                reason = reason or str(error)
+                reasons.append(str(error))
                 continue
+            if file != name:
+                instead = "its backup was taken instead, which lacks the last change"
+                self._note_lost(name, "; ".join(reasons) or "it is missing", instead)
             return value
-        if unread is not None:
-            raise unread
-        if reason:
-            path = f"{self._directory}/{name}"
-            self.lost.append(f"{path} was no table when this broker started, nor its backup: {reason}")
+        if reasons:
+            self._note_lost(name, reasons[0], "nor was its backup")
         return None
+
+    def _note_lost(self, name: str, reason: str, instead: str) -> None:
+        path = f"{self._directory}/{name}"
+        self.lost.append(f"{path} was no table when this broker started ({reason}); {instead}")
 
     def _read(self, path: str) -> dict[str, Any]:
         value = java_json.loads(self._disk.read_bytes(path))

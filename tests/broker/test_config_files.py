@@ -141,15 +141,41 @@ class Locked(SimMount):
             raise StoreReadError(OSError(self.error, os.strerror(self.error)), operation=operation, path=path)
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+async def test_what_a_backup_gave_is_told(autojump_clock: MockClock, *, is_missing: bool) -> None:
+    """It lacks the last change: a commit, a prohibition, a deletion."""
+    disk = SimDisk()
+    await save_until_the_power_goes(disk)
+    if is_missing:
+        disk.files.pop(PATH)
+    else:
+        disk.files[PATH].cache[:] = b"{" * disk.files[PATH].size
+    files = ConfigFiles(disk.mount(), "/store/config")
+    assert files.load(CONSUMER_OFFSET) == java_json.loads(java_json.dumps(TABLES[-2]).encode())
+    (told,) = files.lost
+    assert PATH in told
+    assert "its backup was taken instead, which lacks the last change" in told
+    assert ("it is missing" in told) == is_missing
+
+
+class LockedTable(Locked):
+    """The system lets nobody read a table, but its backup, which is another file."""
+
+    def _refuse(self, operation: str, path: str) -> None:
+        if not path.endswith(".bak"):
+            super()._refuse(operation, path)
+
+
+@pytest.mark.parametrize("mount", [Locked, LockedTable])
 @pytest.mark.parametrize("what", ["stat", "open"])
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EIO])
 async def test_a_table_that_may_not_be_read_is_not_taken_for_none(
-    what: str, error: int, autojump_clock: MockClock
+    what: str, error: int, mount: type[Locked], autojump_clock: MockClock
 ) -> None:
-    """It was replaced by the empty one with the first save after its owner was set right."""
+    """It was replaced by the empty one, or the backup's, with the first save after its owner was set right."""
     disk = SimDisk()
     await save_until_the_power_goes(disk)
-    locked = Locked(disk, disk.mount().epoch)
+    locked = mount(disk, disk.mount().epoch)
     locked.what, locked.error = what, error
     with pytest.raises(StoreReadError, match=f"{what} failed on {PATH}"):
         ConfigFiles(locked, "/store/config").load(CONSUMER_OFFSET)

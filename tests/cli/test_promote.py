@@ -101,6 +101,22 @@ def test_a_lost_tail_unknown_queue_ends_and_damage_can_be_accepted() -> None:
     assert sorted(accepted) == ["--accept-damage"] * 2 + ["--accept-lost-tail", "--accept-unknown-queue-ends"]
 
 
+@pytest.mark.parametrize(
+    ("not_learned", "accepted"),
+    [
+        (["topics, groups and consumers' offsets were not taken over: x"], ["--accept-damage"]),
+        (["topics, groups and consumers' offsets are not the newest: x"], []),
+        ([], []),
+    ],
+)
+def test_a_slave_without_tables_is_promoted_where_it_has_taken_its_master_s_since(
+    not_learned: list[str], accepted: list[str]
+) -> None:
+    """Commits, prohibitions and deletions of the whole group were lost, and "nothing is in the way"."""
+    own = slave("waiting", not_learned=not_learned, lost_tables="topics.json was no table")
+    assert [one.accepted_by for one in obstacles(own, [], tail_messages=0)] == accepted
+
+
 def test_what_is_at_stake_is_told() -> None:
     lines = stakes(slave("waiting", max_offset=1000, flushed_offset=900), [Replica(MASTER, None)])
     assert lines == [
