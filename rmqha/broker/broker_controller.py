@@ -303,7 +303,7 @@ class BrokerController:
         nursery.start_soon(self._schedule.run, internal_puts, send_rules.store_host, self.replication.opened)
         retries = RetryTopics(self.topics, self.groups)
         SendMessageProcessor(puts, self.topics, retries, rules=send_rules).register(dispatcher)
-        SendBackProcessor(self.store, puts, retries, self.consumers, rules=send_rules).register(dispatcher)
+        SendBackProcessor(self.store, puts, retries, self.access, rules=send_rules).register(dispatcher)
         rules = options.transaction_rules(config, store_host=send_rules.store_host)
         transactions = Transactions(
             self.store,

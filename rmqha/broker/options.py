@@ -77,7 +77,6 @@ def send_rules(config: BrokerConfig, *, store_host: bytes) -> SendRules:
         stores_replies=config.store_reply_message_enable,
         delay_levels=len(config.message_delay_level),
         record_size_max=record_size_max,
-        checks_origin=config.acl_enable,
     )
 
 

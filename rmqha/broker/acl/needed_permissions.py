@@ -9,7 +9,7 @@ that consuming in it brings with it. What is not listed here needs a signature a
     10, 310, 320 to %RETRY%group                       SUB
     324, 325 (reply)                           PUB; for the cluster's reply topic unless the account's list says else
     11, 361 (pull), 15 (commit an offset)      SUB     SUB
-    36 (send back), of the topic it is from    SUB     SUB
+    36 (send back), of the topic it is from    SUB     SUB; once the message is read, of its true topic
     12 (query by key)                          SUB
     34 (heartbeat), each group and topic       SUB     SUB
     35, 38 (leave, members)                            SUB

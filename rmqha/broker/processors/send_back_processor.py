@@ -10,7 +10,9 @@ Source: spec: remoting §2.5 (36), §6 row 53; rocketmq-all-4.9.8 SendMessagePro
 
 from typing import Final
 
-from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.acl.client_access import ClientAccess
+from rmqha.broker.acl.needed_permissions import Need
+from rmqha.broker.acl.permission import SUB
 from rmqha.broker.puts.durability import Answer
 from rmqha.broker.puts.put_service import Put, PutMessageService
 from rmqha.broker.puts.sent_records import SendRules, put_to_wait
@@ -46,14 +48,14 @@ class SendBackProcessor:
         store: DefaultMessageStore,
         puts: PutMessageService,
         retries: RetryTopics,
-        consumers: ConsumerManager,
+        access: ClientAccess,
         *,
         rules: SendRules,
     ) -> None:
         self._store: Final = store
         self._puts: Final = puts
         self._retries: Final = retries
-        self._consumers: Final = consumers
+        self._access: Final = access
         self._rules: Final = rules
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -98,9 +100,12 @@ class SendBackProcessor:
             reason = f"the topic {retry.topic_name} may not be written"
             raise SendRefusedError(ResponseCode.NO_PERMISSION, reason)
         message = self._find_message(header.offset)
-        if self._rules.checks_origin and not self._may_come_again(message.topic, header, retry.topic_name):
-            reason = f"the message at {header.offset} is not of the topic that it is said to be of"
-            raise SendRefusedError(ResponseCode.NO_PERMISSION, reason)
+        asker = self._access.asker_of(connection, request)
+        if message.topic != retry.topic_name and self._access.why_not(asker, Need(message.topic, SUB)):
+            raise _none_there(header.offset)  # in other words it would tell where the messages of others begin
+        if not enters_queue(message.sys_flag):
+            reason = f"the message at {header.offset} is none that is consumed"
+            raise SendRefusedError(ResponseCode.SYSTEM_ERROR, reason)
         if self._is_dead(group, message, header, client_version=request.version):
             dead = self._retries.dead_letter_topic(header.group, peer=connection.peer)
             return self._prepare(message, dead.topic_name, 0, delay_level=0)
@@ -108,23 +113,12 @@ class SendBackProcessor:
         delay_level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
         return self._prepare(message, retry.topic_name, queue_id, delay_level=delay_level)
 
-    def _may_come_again(self, topic: str, header: ConsumerSendMsgBackRequestHeader, retry_topic: str) -> bool:
-        """Whether who sends back needed a permission for the topic: the C++ client names none, its heartbeats did."""
-        if header.origin_topic or topic == retry_topic:
-            return topic in {header.origin_topic, retry_topic}
-        group = self._consumers.find_group(header.group)
-        return group is not None and topic in group.subscriptions
-
     def _find_message(self, offset: int) -> StoredMessage:
         """What lies at ``offset``, where a consumer says to have found it. Raises as :meth:`_make_record`."""
         view = self._store.look_message_by_offset(offset)
         if view is None:
-            reason = f"look message by offset failed, {offset}: it is deleted, or none begins there"
-            raise SendRefusedError(ResponseCode.SYSTEM_ERROR, reason)
-        message = decode_message(view)
-        if not enters_queue(message.sys_flag):
-            raise SendRefusedError(ResponseCode.SYSTEM_ERROR, f"the message at {offset} is none that is consumed")
-        return message
+            raise _none_there(offset)
+        return decode_message(view)
 
     @staticmethod
     def _is_dead(
@@ -157,6 +151,11 @@ class SendBackProcessor:
             reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
         )
         return put_to_wait(record, DelayAsked(delay_level, pairs), rules=self._rules) if delay_level > 0 else record
+
+
+def _none_there(offset: int) -> SendRefusedError:
+    reason = f"look message by offset failed, {offset}: it is deleted, or none begins there"
+    return SendRefusedError(ResponseCode.SYSTEM_ERROR, reason)
 
 
 class _Consumer:

@@ -58,8 +58,6 @@ class SendRules:
     """How many there are."""
     record_size_max: int = 2**31 - 1
     """Bytes; the log takes no more."""
-    checks_origin: bool = False
-    """Who sends a message back has to know its topic: with accounts, that is what it needs a permission for."""
 
 
 def records_of(
