@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
+from rmqha.codec.host import join_address
 from rmqha.errors import errors_in
 from rmqha.memory import BytesLike
 from rmqha.threads import needing_a_thread
@@ -355,11 +356,6 @@ def _why_not_connected(error: OSError) -> OSError:
 def _detach(sock: trio.socket.SocketType) -> socket.socket:
     """Take the descriptor out of trio's wrapper."""
     return socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
-
-
-def join_address(host: str, port: int) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _format_address(address: tuple[Any, ...]) -> str:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import structlog
 
+from rmqha.codec.host import join_address
 from rmqha.config import BrokerConfig
 from rmqha.log_limit import LogLimit
 from rmqha.replication.group import GroupMember, why_apart
-from rmqha.transport import join_address
 
 logger = structlog.get_logger()
 

@@ -24,7 +24,7 @@ from rmqha.codec.namesrv_headers import RegisterBrokerRequestHeader, RegisterBro
 from rmqha.codec.register_broker import DataVersion
 from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
 from rmqha.codec.route import MASTER_ID, TopicRouteData, decode_route
-from rmqha.config import BrokerConfig, split_address
+from rmqha.config import BrokerConfig, split_told_address
 from rmqha.errors import ProtocolError, RemoteProtocolError, RemotingError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.store.config_files import encode_in_turns
@@ -220,7 +220,7 @@ def _route_of(answer: RemotingCommand) -> TopicRouteData:
 
 def _check_address(address: str) -> None:
     try:
-        split_address(address)
+        split_told_address(address)
     except ValueError as error:
         raise RemoteProtocolError(f"the master that it names cannot be reached: {error!s:.200}") from None
 

@@ -1,6 +1,8 @@
 """Questions to a broker, in plain blocking code: a command that asks a few times need not start an event loop."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Self
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
@@ -8,10 +10,11 @@ from rmqha.cli.errors import CliError, SilentError, UnreachableError
 from rmqha.cli.tls import secured_socket
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
+from rmqha.codec.host import join_address
 from rmqha.codec.java_json import loads
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.route import MASTER_ID, BrokerData, decode_cluster_info
-from rmqha.config.kinds import split_address
+from rmqha.config.kinds import split_told_address
 from rmqha.errors import RemoteProtocolError
 from rmqha.logs import escaped
 from rmqha.remoting.blocking import BlockingConnection
@@ -92,7 +95,7 @@ class BrokerConnection:
 
     def _connected(self) -> BlockingConnection:
         if self._connection is None:
-            host, port = split_address(self.address)
+            host, port = split_told_address(self.address)
             self._connection = BlockingConnection(
                 host, port, timeout_s=self._timeout_s, credentials=self._credentials, secure=secured_socket,
                 answer_size_max=self._answer_size_max,
@@ -153,9 +156,19 @@ def known_brokers(address: str, *, timeout_s: float) -> dict[str, BrokerData]:
             hint=sign_in_hint(answer.remark, otherwise="name a broker's listenPort with --broker HOST:PORT"),
         )
     try:
-        return decode_cluster_info(bytes(answer.body))
+        brokers = decode_cluster_info(bytes(answer.body))
+        return {name: replace(one, broker_addrs=_in_brackets(one.broker_addrs)) for name, one in brokers.items()}
     except RemoteProtocolError as error:
         raise CliError(f"the name server at {address} does not tell its brokers", why=str(error)) from None
+
+
+def _in_brackets(addresses: dict[int, str]) -> dict[int, str]:
+    """IPv6 as an operator has to write it; what is no address is left as it is."""
+    found = dict(addresses)
+    for broker_id, told in addresses.items():
+        with suppress(ValueError):
+            found[broker_id] = join_address(*split_told_address(told))
+    return found
 
 
 def no_broker_error(address: str, *, timeout_s: float) -> NoBrokerError:

@@ -10,9 +10,9 @@ from rmqha.cli.doctor_store import LogEnd, compare
 from rmqha.cli.errors import CliError, SilentError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding, Level
 from rmqha.cli.verdict import judge, read_status
-from rmqha.config import BrokerConfig, split_address
+from rmqha.codec.host import join_address
+from rmqha.config import BrokerConfig, split_told_address
 from rmqha.logs import escaped
-from rmqha.transport import join_address
 
 Findings = Iterator[Finding]
 
@@ -129,14 +129,14 @@ def _asked(key: str, address: str, *, timeout_s: float) -> dict[str, str]:
         found = f"port {ha_port}" if ha_port else "listenPort + 1, unless it has a haListenPort"
         what = f"it answers as a broker's listenPort ({_named(facts)}), and is no HA port"
         raise _WrongPortError(what, f"name its HA port: {found}")
-    if ha_port == split_address(address)[1]:
+    if ha_port == split_told_address(address)[1]:
         what = f"it is the HA port of {_named(facts)}"
         raise _WrongPortError(what, f"name its listenPort: {_below(address)}")
     raise unheard
 
 
 def _below(address: str) -> str:
-    host, port = split_address(address)
+    host, port = split_told_address(address)
     return join_address(host, port - 1)
 
 
@@ -193,7 +193,7 @@ def _registration(config: BrokerConfig, address: str, *, timeout_s: float) -> Fi
     except CliError as error:
         told = "is it running, and is this its address?"
         return Finding(WARN, "namesrvAddr", escaped(f"{address}: {error.message}: {error.why}"), told)
-    own = f"{config.broker_ip1}:{config.listen_port}"
+    own = join_address(config.broker_ip1, config.listen_port)
     broker_id = 0 if config.enable_dleger_commit_log else config.broker_id
     other = known.broker_addrs.get(broker_id) if known is not None else None
     named = f"{config.broker_name} with brokerId {broker_id}"

@@ -11,7 +11,8 @@ from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.promotion import Replica
 from rmqha.cli.store_place import commit_log_directory
 from rmqha.cli.verdict import read_status
-from rmqha.config import BrokerConfig, split_address
+from rmqha.codec.host import join_address
+from rmqha.config import BrokerConfig, split_told_address
 from rmqha.store.log_reader import LogReader
 from rmqha.store.os_disk import OsDisk
 
@@ -20,7 +21,7 @@ _NO_FACTS = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 def own_address(config: BrokerConfig) -> str:
     """Where this broker takes clients."""
-    return _joined(config.broker_ip1, config.listen_port)
+    return join_address(config.broker_ip1, config.listen_port)
 
 
 def other_addresses(
@@ -33,7 +34,7 @@ def other_addresses(
     silent = list[str]()
     followed = (own.get("ha_client") or {}).get("master")
     ha_addresses = [config.ha_master_address, followed, *config.ha_peers]
-    found = [_joined(host, port - 1) for host, port in map(split_address, filter(None, ha_addresses))]
+    found = [join_address(host, port - 1) for host, port in map(split_told_address, filter(None, ha_addresses))]
     found += [address for address in (config.master_address, *peers) if address]
     for name_server in config.namesrv_addr:
         try:
@@ -52,7 +53,7 @@ def ask_replica(address: str, *, timeout_s: float) -> Replica:
         is_told = facts.get("role") != "SLAVE" or facts.get("starting") or type(facts.get("max_offset")) is int
         return Replica(address, facts) if is_told else Replica(address, None, listens=True)
     except UnreachableError:
-        host, port = split_address(address)
+        host, port = split_told_address(address)
         return Replica(address, None, listens=any(_listens(host, one, timeout_s) for one in (port, port + 1)))
     except (CliError, *_NO_FACTS):
         return Replica(address, None, listens=True)
@@ -62,10 +63,6 @@ def _listens(host: str, port: int, timeout_s: float) -> bool:
     with suppress(OSError), socket.create_connection((host, port), timeout_s):
         return True
     return False
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def messages_beyond(store: Path, offset: int) -> int:

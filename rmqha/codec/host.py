@@ -30,6 +30,11 @@ def encode_host(ip: str, port: int) -> bytes:
     return (mapped or address).packed + struct.pack(">i", port)
 
 
+def join_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def parse_host(text: str) -> bytes:
     """:func:`encode_host` for ``ip:port``; an IPv6 address may stand in brackets.
 

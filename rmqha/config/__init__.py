@@ -6,7 +6,7 @@ kind, default, range, meaning and role stand beside each attribute, and validati
 """
 
 from rmqha.config.broker_config import BrokerConfig
-from rmqha.config.kinds import split_address
+from rmqha.config.kinds import split_address, split_told_address
 from rmqha.config.load import KEYS, load_config
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "BrokerConfig",
     "load_config",
     "split_address",
+    "split_told_address",
 ]

@@ -68,6 +68,16 @@ def split_address(text: str, *, port_min: int = 1) -> tuple[str, int]:
     return host, int(port)
 
 
+def split_told_address(text: str) -> tuple[str, int]:
+    """As :func:`split_address`, of what a broker or a name server says: RocketMQ writes IPv6 without brackets, too.
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    host, _, port = text.rpartition(":")
+    return split_address(f"[{host}]:{port}" if ":" in host and not host.startswith("[") else text)
+
+
 def split_listen_address(text: str) -> tuple[str, int]:
     """Split ``[host:]port``: without a host, 127.0.0.1; port 0 is any that is free.
 

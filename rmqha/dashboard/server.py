@@ -10,12 +10,13 @@ import structlog
 import trio
 
 from rmqha import process
+from rmqha.codec.host import join_address
 from rmqha.dashboard.asking import ThreadAsker
 from rmqha.dashboard.collector import Collector
 from rmqha.dashboard.site import Site
 from rmqha.exit_codes import EXIT_OK
 from rmqha.metrics.http_server import UNSENT_BYTES_MAX, HttpServer
-from rmqha.transport import TcpNetwork, join_address
+from rmqha.transport import TcpNetwork
 
 logger = structlog.get_logger()
 

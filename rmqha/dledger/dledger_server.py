@@ -33,6 +33,7 @@ from rmqha.codec.dledger_wire import (
     MetadataRequest,
     MetadataResponse,
 )
+from rmqha.codec.host import join_address
 from rmqha.dledger.clean_space_service import CleanSpaceService
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
@@ -60,7 +61,7 @@ from rmqha.log_limit import LogLimit
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
-from rmqha.transport import Network, join_address
+from rmqha.transport import Network
 
 logger = structlog.get_logger()
 

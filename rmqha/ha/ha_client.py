@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, assert_never
 import structlog
 import trio
 
+from rmqha.codec.host import join_address
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError, StoreReadError
 from rmqha.ha.log_receiver import own_tail
@@ -41,7 +42,7 @@ class MasterAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 class BrokerStartingError(RemoteProtocolError):

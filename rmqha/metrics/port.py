@@ -8,10 +8,11 @@ import structlog
 import trio
 from prometheus_client.process_collector import ProcessCollector
 
+from rmqha.codec.host import join_address
 from rmqha.config.kinds import split_listen_address
 from rmqha.metrics.http_server import UNSENT_BYTES_MAX, Answer, Asked, HttpServer
 from rmqha.metrics.page import CONTENT_TYPE, MetricsPage, Source
-from rmqha.transport import Listener, Network, join_address
+from rmqha.transport import Listener, Network
 
 logger = structlog.get_logger()
 

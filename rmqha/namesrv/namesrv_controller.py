@@ -7,6 +7,7 @@ import structlog
 import trio
 
 from rmqha.certificates import TlsOptions
+from rmqha.codec.host import join_address
 from rmqha.config.java_properties import format_property
 from rmqha.config.load_namesrv import NAMESRV_KEYS
 from rmqha.config.namesrv_config import NamesrvConfig
@@ -20,7 +21,7 @@ from rmqha.remoting.server import RemotingServer
 from rmqha.store.config_files import ConfigFiles
 from rmqha.store.disk import Disk
 from rmqha.tls import secured
-from rmqha.transport import Network, join_address
+from rmqha.transport import Network
 
 logger = structlog.get_logger()
 

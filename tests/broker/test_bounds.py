@@ -26,9 +26,9 @@ from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.heartbeat import ConsumerData, SubscriptionData, build_subscription_data, decode_subscription
+from rmqha.codec.host import join_address
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import RemoteProtocolError
-from rmqha.transport import join_address
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.reachable import count_entries
 from tests.settings import remoting_limits, topic_rules

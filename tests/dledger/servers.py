@@ -8,6 +8,7 @@ import trio
 
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_wire import AppendEntryResponse, GetEntriesResponse
+from rmqha.codec.host import join_address
 from rmqha.dledger.dledger_client import DLedgerClient, open_dledger_client
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_server import DLedgerServer
@@ -16,7 +17,6 @@ from rmqha.dledger.leadership_transfer import TransferOptions
 from rmqha.dledger.open_store import open_store
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import errors_in
-from rmqha.transport import join_address
 from tests.dledger.defaults import default, pusher_options, store_config
 from tests.dledger.members import all_of
 from tests.sim.journal import NodeDied

@@ -10,18 +10,19 @@ import trio
 
 from rmqha.cli.ask import known_brokers
 from rmqha.codec import java_json
+from rmqha.codec.host import join_address
 from tests.e2e.processes import Broker, Child, free_ports, give_back
 
 
 class RmqhaNameServer:
     """Ours, by its command line; :meth:`close` it."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, *, host: str = "127.0.0.1") -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._settings = settings or {}
         self._ports = free_ports()
-        self.address = f"127.0.0.1:{self._ports.listen}"
+        self.address = join_address(host, self._ports.listen)
         self.child: Child | None = None
         self.prefix: Sequence[str] = ()
 

@@ -117,6 +117,16 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def has_ipv6() -> bool:
+    """Whether ``::1`` can be listened on."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 class Child:
     """One process. Its maker must call :meth:`reap`; ``children()`` does it for all of a block."""
 

@@ -10,7 +10,7 @@ import trio
 from tests.e2e.commands import rmqha, wait_status
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.name_servers import RmqhaNameServer
-from tests.e2e.processes import IN_A_TERMINAL, RmqhaBroker, reaping
+from tests.e2e.processes import IN_A_TERMINAL, RmqhaBroker, has_ipv6, reaping
 
 pytestmark = pytest.mark.e2e
 
@@ -39,6 +39,39 @@ async def test_a_pair_and_its_clients_know_the_name_server_alone(tmp_path: Path,
             await name_server.restart()
         await wait_identical(master.store / "commitlog", slave.store / "commitlog")
         await wait_status(slave, 0)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+async def test_all_of_it_by_ipv6(tmp_path: Path) -> None:
+    """Brokers write their address without brackets into routes, as RocketMQ's do."""
+    name_server = RmqhaNameServer(tmp_path / "namesrv", host="::1")
+    common = {"namesrvAddr": name_server.address, "mappedFileSizeCommitLog": 1 << 20, "brokerIP1": "::1"}
+    master = RmqhaBroker(tmp_path / "master", {"brokerRole": "SYNC_MASTER", **common})
+    slave = RmqhaBroker(tmp_path / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **common})
+    try:
+        with reaping(master, slave):
+            await name_server.start()
+            await master.start()
+            await slave.start()
+            await slave.running.wait_output("ha_client.connected")
+            with trio.fail_after(120):
+                while (await rmqha("send", "orders", "-b", name_server.address, stdin="one\ntwo\n"))[0]:
+                    pass
+            for command in (("topics", "list"), ("topics", "describe", "orders")):
+                code, out, err = await rmqha(*command, "-b", name_server.address)
+                assert code == 0, err
+            assert "orders" in out
+            _, _, err = await rmqha("status", "-b", name_server.address)
+            assert f"[::1]:{master.ports.listen} (" in err, "which can be asked so"
+            promote = ("promote", "-c", str(slave.conf_file), "--role", "ASYNC_MASTER")
+            code, out, err = await rmqha(*promote)
+            assert (code, f"the old master may be alive: [::1]:{master.ports.listen}" in err) == (1, True), err
+            await master.kill()
+            await slave.running.wait_output(r"ha_client\.disconnected")
+            code, out, err = await rmqha(*promote, "--accept-unknown-queue-ends")
+            assert (code, "Nothing is in the way" in out) == (0, True), err
+    finally:
+        name_server.close()
 
 
 async def test_what_keeps_it_from_starting_is_told(tmp_path: Path, name_server: RmqhaNameServer) -> None:

@@ -17,7 +17,7 @@ from tests.e2e.commands import rmqha
 from tests.e2e.commitlog import wait_identical
 from tests.e2e.conftest import Pair
 from tests.e2e.load import wait_in_sync
-from tests.e2e.processes import RmqhaBroker, reaping
+from tests.e2e.processes import RmqhaBroker, has_ipv6, reaping
 from tests.e2e.strangers import many_descriptors
 
 trustme = pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
@@ -144,7 +144,7 @@ async def test_an_open_door_has_to_be_asked_for(tmp_path: Path, conf: dict[str, 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])
 async def test_it_opens_when_asked_for_and_the_lists_still_hold(pair: Pair, address: str) -> None:
     """On every address of both families; 127.0.0.2 is in neither list."""
-    if address == "::" and not _has_ipv6():
+    if address == "::" and not has_ipv6():
         pytest.skip("this machine has no IPv6")
     lists = {"haAllow": "127.0.0.1/32, ::1", "clientAllow": "127.0.0.1/32, ::1"}
     addresses = {"brokerIP1": "127.0.0.1", "bindAddress": address, "haBindAddress": address}
@@ -159,15 +159,6 @@ async def test_it_opens_when_asked_for_and_the_lists_still_hold(pair: Pair, addr
             assert stranger.recv(100) == b""
     await pair.master.running.wait_output("none of the networks of haAllow")
     await pair.master.running.wait_output("none of the networks of clientAllow")
-
-
-def _has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 async def test_few_descriptors_mean_fewer_clients_and_a_store_that_goes_on(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import NOT_ASKED, QueueEndsClient, address_behind, not_learned
 from rmqha.broker.tuning import Tuning
+from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
-from rmqha.config import BrokerConfig, split_address
+from rmqha.config import BrokerConfig, split_address, split_told_address
 from rmqha.errors import RemoteProtocolError, StoreError
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService, why_unheard
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
@@ -33,7 +34,7 @@ from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
 from rmqha.tls import secured
-from rmqha.transport import Network, join_address
+from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
@@ -200,7 +201,7 @@ class ClassicReplication:
         self._found = found
         self._master_changed.set()
         if self.ha_client is not None and not self._config.ha_master_address:
-            self.ha_client.update_master_address(*split_address(found.ha_address))
+            self.ha_client.update_master_address(*split_told_address(found.ha_address))
 
     def confirmed_offset(self) -> int:
         """What is flushed here, or what enough live slaves hold (decision 4)."""

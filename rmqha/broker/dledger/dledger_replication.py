@@ -20,6 +20,7 @@ from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.name_servers import Identity, NameServers
 from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.tables.metadata import MetadataService
+from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
@@ -35,7 +36,7 @@ from rmqha.store.confirm_offset import NO_LIMIT
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import PutMessageStatus
-from rmqha.transport import Network, join_address
+from rmqha.transport import Network
 from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()

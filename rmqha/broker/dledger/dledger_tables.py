@@ -17,13 +17,14 @@ from rmqha.broker.name_servers import NameServers
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, not_learned
 from rmqha.broker.tables.tables_origin import TablesOrigin
+from rmqha.codec.host import join_address
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import RmqhaError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
-from rmqha.transport import Network, join_address
+from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
