@@ -5,8 +5,7 @@
       DLedgerLeaderElector   who leads; run by StateMaintainer, with TermFile
       DLedgerEntryPusher     replication; run by PushService
       ProvenReads            reads that only a leader can answer
-      LeadershipTransfer     handing over, and taking over
-      GivingWay              handing over when there is no room
+      LeadershipTransfer     handing over, and taking over; GivingWay: when there is no room
       DLedgerRpcService      requests and answers; a PeerConnection to each other member
 
 Source: dledger-all-0.3.1.2 DLedgerServer.java.
