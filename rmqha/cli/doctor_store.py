@@ -15,6 +15,7 @@ from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Scan, Stop
 from rmqha.config import BrokerConfig
 from rmqha.errors import CorruptLogError, StoreError
+from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.os_disk import OsDisk
 
@@ -47,18 +48,30 @@ def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:
     try:
         with LogReader(OsDisk(), directory) as reader:
             _check_adjacent(reader)
-            last = _last(reader)
+            last = last_records(reader)
             if last is None:
-                return None, []
+                return None, _lacking(config, 0, told)
             segment, scan = last
             is_whole = scan.stop in {Stop.BLANK, Stop.END}
             end_offset = segment.end_offset if is_whole else segment.offset + scan.end
             finding = Finding(OK, "log", f"it ends at {end_offset:,}; {told}")
             if not is_whole:
                 finding = _behind_end(segment, scan, told) or finding
-            return LogEnd(directory, reader.min_offset, end_offset), [finding]
+            lacking = _lacking(config, end_offset, told)
+            findings = [finding] if finding.level != OK or not lacking else []
+            return LogEnd(directory, reader.min_offset, end_offset), [*lacking, *findings]
     except StoreError as error:
         return None, [Finding(FAIL, "log", str(error), told)]
+
+
+def _lacking(config: BrokerConfig, end_offset: int, told: str) -> list[Finding]:
+    """What a log lacks that ends where this one does, as a start says, too: by its last segment a good one."""
+    root = config.store_path_root_dir
+    known = known_end(OsDisk(), root, checkpoint_only=Path(root, "abort").exists())
+    if known.offset <= end_offset:
+        return []
+    what = f"it ends at {end_offset:,}, but {known.who} up to {known.offset:,}: a segment is missing, or was cut"
+    return [Finding(FAIL, "log", what, f"is the right disk mounted there? {told}; docs/recovery.md")]
 
 
 def _check_adjacent(reader: LogReader) -> None:
@@ -68,7 +81,7 @@ def _check_adjacent(reader: LogReader) -> None:
             raise CorruptLogError(former.end_offset, f"the segment before {later.path} is missing, or of another size")
 
 
-def _last(reader: LogReader) -> tuple[Segment, Scan] | None:
+def last_records(reader: LogReader) -> tuple[Segment, Scan] | None:
     """The last segment that is not empty: those behind it were made in advance, or are no more than a blank."""
     for segment in reversed(reader.segments):
         scan = segment.scan(0)

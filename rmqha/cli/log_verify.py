@@ -51,13 +51,15 @@ def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) 
         member_directory,
         queue_directory,
     )
-    from rmqha.store.log_verify import left_by_crash_from, verify_log  # noqa: PLC0415
+    from rmqha.store.known_end import known_end  # noqa: PLC0415
+    from rmqha.store.log_verify import Problem, left_by_crash_from, verify_log  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
     from rmqha.store.queue_verify import verify_queues  # noqa: PLC0415
 
     directory = commit_log_directory(store)
     disk = OsDisk()
     in_use = is_in_use(store)
+    known = known_end(disk, store, checkpoint_only=True)
     torn_from = None if in_use else left_by_crash_from(disk, store)
     with progress("verifying", unit="segments") as advance:
         found = verify_log(disk, directory, torn_from=torn_from, on_segment=lambda _: advance(1))
@@ -73,6 +75,9 @@ def verify(ctx: click.Context, store: str, *, queues: bool | None, output: str) 
             f"Note: only the old commitlog is checked; its group's entries: 'rmqha dledger dump {member}'", err=True
         )
     problems = [*found.problems, *(in_queues.problems if in_queues else ())]
+    if known.offset > found.end_offset and member is None:
+        reason = f"the log ends here, but {known.who} up to {known.offset}: a segment is missing, or was cut"
+        problems.insert(len(found.problems), Problem(directory, 0, found.end_offset, reason))
     if found.tail is not None and not _is_unwritten(found.tail) and not in_use:
         problems.append(found.tail)
     render = _as_json if output == "json" else _as_text

@@ -72,21 +72,23 @@ def promote(
 
     from rmqha.cli.output import echo_json  # noqa: PLC0415
     from rmqha.cli.promotion import obstacles, stakes  # noqa: PLC0415 - not for --help
-    from rmqha.cli.promotion_asked import ask_replica, messages_beyond, other_addresses  # noqa: PLC0415
+    from rmqha.cli.promotion_asked import ask_replica, look_at_old_store, other_addresses  # noqa: PLC0415
     from rmqha.logs import escaped  # noqa: PLC0415
 
     config, own = _slave(path, timeout_s=timeout_s)
     addresses, silent = other_addresses(config, own, peers, timeout_s=timeout_s)
     others = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
-    tail = messages_beyond(old_store, own.get("max_offset") or 0) if old_store is not None else 0
+    old = None
+    if old_store is not None:
+        old = look_at_old_store(old_store, config.store_path_commit_log, own.get("max_offset") or 0)
     accepted = {
         "--accept-unknown-queue-ends": accept_unknown_queue_ends,
         "--accept-lost-tail": accept_lost_tail,
         "--accept-damage": accept_damage,
     }
-    found = obstacles(own, others, tail_messages=tail)
+    found = obstacles(own, others, old)
     in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
-    told = stakes(own, others)
+    told = stakes(own, others, old)
     told += [
         f"{one}: this name server does not answer; replicas that it alone knows are not compared" for one in silent
     ]
@@ -156,6 +158,7 @@ def _tell_changes(
     path: Path, changes: dict[str, str | None], config: "BrokerConfig", others: "list[Replica]", *, copy: Path | None
 ) -> None:
     from rmqha.cli.promotion_asked import own_address  # noqa: PLC0415
+    from rmqha.codec.host import join_address  # noqa: PLC0415
 
     click.echo(f"\n{path}:")
     for key, value in changes.items():
@@ -164,7 +167,7 @@ def _tell_changes(
     if copy is None:
         click.echo("\nNothing is in the way, and nothing was changed: give --execute to do it.")
         return
-    ha_address = f"{config.broker_ip2}:{config.ha_listen_port}"
+    ha_address = join_address(config.broker_ip2, config.ha_listen_port)
     click.echo(f"\nDone; the former file is {copy}. Next:")
     click.echo(f"  1. stop the slave, then start it by 'rmqha master -c {path}' (a unit that runs 'rmqha slave', too)")
     slaves = ", ".join(one.address for one in others if one.is_slave) or "other slaves, if there are any"

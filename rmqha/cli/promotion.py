@@ -41,13 +41,31 @@ class Obstacle:
     accepted_by: str = ""
 
 
-def obstacles(own: dict[str, Any], others: Iterable[Replica], *, tail_messages: int) -> list[Obstacle]:
+@dataclass(frozen=True)
+class OldStore:
+    """The old master's store, read where it lies.
+
+    Attributes:
+        end_offset: behind its last message; 0: it holds none.
+        tail_messages: so many of its messages are not in the slave's log.
+        damage: why it may hold more than was read; empty if it was read to its end.
+        is_own: it is the slave's.
+    """
+
+    path: str
+    end_offset: int
+    tail_messages: int
+    damage: str = ""
+    is_own: bool = False
+
+
+def obstacles(own: dict[str, Any], others: Iterable[Replica], old_store: OldStore | None = None) -> list[Obstacle]:
     """All that is in the way.
 
     Args:
         own: what the slave says of itself.
         others: the old master, and the other replicas.
-        tail_messages: so many of the old master's store are not in the slave's log.
+        old_store: the old master's, if it was looked at.
     """
     others = list(others)
     found = [*_about_itself(own), *_about_its_master(own, others)]
@@ -61,11 +79,22 @@ def obstacles(own: dict[str, Any], others: Iterable[Replica], *, tail_messages: 
         elif one.facts is not None or one.listens:
             said = f"says that it is {one.facts.get('role', 'a broker')}" if one.facts else "is listened on"
             found.append(Obstacle(f"the old master may be alive: {one.address} {said}", "stop it for good first"))
-    if tail_messages:
-        what = f"the old master's store holds {tail_messages:,} messages that this slave lacks"
+    return [*found, *(_about_the_old_store(old_store) if old_store is not None else ())]
+
+
+def _about_the_old_store(old: OldStore) -> Iterable[Obstacle]:
+    option = "--accept-lost-tail"
+    if old.is_own:
+        yield Obstacle(f"{old.path} is this slave's own store", "name the old master's with --old-store")
+        return
+    if old.tail_messages:
+        what = f"the old master's store holds {old.tail_messages:,} messages that this slave lacks"
         told = "start the old master again, or have this slave fetch them; else they are lost"
-        found.append(Obstacle(what, told, accepted_by="--accept-lost-tail"))
-    return found
+        yield Obstacle(what, told, accepted_by=option)
+    if old.damage or not old.end_offset:
+        what = f"what the old master's store holds is not known: {old.damage or 'its log is empty'}"
+        told = f"is the right disk mounted there? 'rmqha log verify {old.path}' shows what can be read"
+        yield Obstacle(what, told, accepted_by=option)
 
 
 def _about_its_master(own: dict[str, Any], others: list[Replica]) -> Iterable[Obstacle]:
@@ -105,7 +134,7 @@ def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
             yield Obstacle(reason, told, accepted_by="--accept-unknown-queue-ends")
 
 
-def stakes(own: dict[str, Any], others: Iterable[Replica]) -> list[str]:
+def stakes(own: dict[str, Any], others: Iterable[Replica], old_store: OldStore | None = None) -> list[str]:
     """What each log holds, and what is not known, a line each."""
     lines = [_line("this slave", own)] if not own.get("starting") and "max_offset" in own else []
     unflushed = own.get("max_offset", 0) - own.get("flushed_offset", 0)
@@ -116,6 +145,9 @@ def stakes(own: dict[str, Any], others: Iterable[Replica]) -> list[str]:
             lines.append(_line(one.address, one.facts))
         elif one.facts is None and not one.listens:
             lines.append(f"{one.address}: nobody answers; what only it holds is lost, or diverges when it comes back")
+    if old_store is not None and not old_store.is_own:
+        beyond = f"{old_store.tail_messages:,} of its messages lie beyond this slave's log"
+        lines.append(f"{old_store.path}: log ends at {old_store.end_offset:,}; {beyond}")
     return lines
 
 

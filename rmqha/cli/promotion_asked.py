@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.cli.ask import known_brokers, runtime_table
+from rmqha.cli.doctor_store import last_records
 from rmqha.cli.errors import CliError, UnreachableError
-from rmqha.cli.promotion import Replica
+from rmqha.cli.promotion import OldStore, Replica
 from rmqha.cli.store_place import commit_log_directory
 from rmqha.cli.verdict import read_status
 from rmqha.codec.host import join_address
 from rmqha.config import BrokerConfig, split_told_address
+from rmqha.errors import CorruptLogError
+from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader
 from rmqha.store.os_disk import OsDisk
 
@@ -65,12 +68,31 @@ def _listens(host: str, port: int, timeout_s: float) -> bool:
     return False
 
 
-def messages_beyond(store: Path, offset: int) -> int:
-    """How many messages of a store begin at ``offset`` or later.
+def look_at_old_store(store: Path, own_log: str, offset: int) -> OldStore:
+    """What a store holds, and how many of its messages begin at ``offset`` or later.
+
+    Args:
+        store: the old master's, or its commitlog directory.
+        own_log: the slave's commitlog directory.
+        offset: where the slave's log ends.
 
     Raises:
         CliError: there is no commitlog.
-        CorruptLogError: it is damaged there.
+        StoreReadError: it cannot be read.
     """
-    with LogReader(OsDisk(), commit_log_directory(str(store))) as reader:
-        return sum(1 for _ in reader.messages(offset))
+    directory, disk = commit_log_directory(str(store)), OsDisk()
+    own = Path(own_log)
+    known = known_end(disk, str(store))
+    messages, end, damage = 0, 0, ""
+    with LogReader(disk, directory) as reader:
+        if last := last_records(reader):
+            segment, scan = last
+            end = segment.offset + scan.end
+        try:
+            for _ in reader.messages(offset):
+                messages += 1
+        except CorruptLogError as error:
+            damage = str(error)
+    if known.offset > end and not damage:
+        damage = f"it ends at {end:,}, but {known.who} up to {known.offset:,}"
+    return OldStore(str(store), end, messages, damage=damage, is_own=own.exists() and own.samefile(directory))

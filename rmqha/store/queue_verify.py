@@ -21,7 +21,7 @@ from rmqha.store.mapped_file import LOST_AND_FOUND
 from rmqha.store.open_files import OpenFiles
 
 _ROUND_BYTES = 1 << 20
-_OPEN_FILES_MAX = 256
+OPEN_FILES_MAX = 256
 """Of the queues: a process of a shell may have a thousand."""
 
 
@@ -53,10 +53,10 @@ def verify_queues(
     Raises:
         StoreReadError: a directory or a file cannot be read.
     """
-    size = _file_size(disk, queue_directory)
+    size = queue_file_size(disk, queue_directory)
     if size == 0:
         return QueueVerification()
-    with closing(OpenFiles(_OPEN_FILES_MAX)) as open_files:
+    with closing(OpenFiles(OPEN_FILES_MAX)) as open_files:
         try:
             # A broker may dispatch meanwhile: what lies before this is in the queues now, and so in those loaded next.
             dispatched = _load(disk, queue_directory, size, open_files).max_physic_offset
@@ -83,7 +83,7 @@ def _load(disk: Disk, directory: str, file_size: int, open_files: OpenFiles) -> 
     return table
 
 
-def _file_size(disk: Disk, directory: str) -> int:
+def queue_file_size(disk: Disk, directory: str) -> int:
     """Size of the queues' files, which are all of one size; 0 if there are none.
 
     An empty one was left by a crash while it was made: it says nothing about the others.

@@ -44,6 +44,7 @@ def test_a_good_log_has_its_end(name: str, tmp_path: Path) -> None:
 def test_damage_before_good_records_fails_and_behind_them_is_a_warning(tmp_path: Path) -> None:
     """Doctor found nothing, and the start ended with 'corrupt log'."""
     store = unpack("basic", tmp_path)
+    (store / "abort").touch()  # else the queues know where it ended
     last = max((store / "commitlog").iterdir())
     for number, level in [(-1, "warn"), (-3, "fail")]:
         at = expected_messages("basic")[number]["physicalOffset"]
@@ -66,6 +67,20 @@ def test_a_segment_that_is_missing_fails(tmp_path: Path, fake_brokers: FakeBroke
     assert (log, level, "is missing" in what) == (None, "fail", True)
     assert "rmqha log verify" in told
     assert compared(store, fake_brokers, first.stat().st_size + 7, answer(code=ResponseCode.SYSTEM_ERROR)) == []
+
+
+@pytest.mark.parametrize("name", ["basic", "rolled"])
+def test_a_log_that_ends_before_what_is_known_of_it_fails(name: str, tmp_path: Path) -> None:
+    """Its last segment was removed: "ok, it ends at", and a start refused it."""
+    store = unpack(name, tmp_path)
+    segments = sorted((store / "commitlog").iterdir())
+    last = expected_log(name)["maxOffset"]
+    for path in segments:
+        if int(path.name) + path.stat().st_size >= last:
+            path.unlink()
+    ((level, what, told),) = bad(check_log(config(store))[1])
+    assert (level, f"the consume queues know of records up to {last:,}" in what) == ("fail", True)
+    assert "docs/recovery.md" in told
 
 
 def test_no_log_is_not_looked_at(tmp_path: Path) -> None:

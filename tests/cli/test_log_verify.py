@@ -1,11 +1,13 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmqha.cli.main import run
+from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from tests.stores import expected_log, expected_messages, unpack
 
 Output = pytest.CaptureFixture[str]
@@ -32,6 +34,16 @@ def test_the_first_bad_byte_is_named(tmp_path: Path, capsys: Output) -> None:
     first, *_, verdict = capsys.readouterr().out.splitlines()
     assert first.startswith(f"bad: {path}, position {bad} (offset {bad}): ")
     assert verdict.startswith(f"bad: {len(expected_messages('basic')) - 1:,} records")
+
+
+def test_a_log_that_ends_before_its_checkpoint_is_bad(tmp_path: Path, capsys: Output) -> None:
+    store = unpack("basic", tmp_path)
+    checkpoint = decode_checkpoint((store / "checkpoint").read_bytes())
+    end = expected_log("basic")["maxOffset"]
+    for durable, code in ((end, 0), (end + 1, 1)):
+        (store / "checkpoint").write_bytes(encode_checkpoint(replace(checkpoint, master_flushed_offset=durable)))
+        assert run(["log", "verify", str(store)]) == code
+    assert f"the checkpoint says that it was durable up to {end + 1}" in capsys.readouterr().out
 
 
 def damage_the_last_record(store: Path) -> int:

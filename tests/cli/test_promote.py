@@ -1,6 +1,7 @@
 """`rmqha promote`: what speaks against it, and what becomes of the file."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 from rmqha.cli.conf_edit import edited
 from rmqha.cli.main import run
 from rmqha.cli.pages import Page
-from rmqha.cli.promotion import Replica, obstacles, stakes
+from rmqha.cli.promotion import OldStore, Replica, obstacles, stakes
+from rmqha.cli.promotion_asked import look_at_old_store
 from rmqha.codec.codes import RequestCode
 from rmqha.config import load_config
 from tests.cli.facts import master, slave
 from tests.cli.fake_brokers import FakeBrokers, answer, runtime
+from tests.stores import expected_log, expected_messages, unpack
 
 Output = pytest.CaptureFixture[str]
 RUNTIME = RequestCode.GET_BROKER_RUNTIME_INFO
@@ -35,7 +38,7 @@ fileReservedTime=48
 
 
 def whats(own: dict[str, Any], *others: Replica, tail: int = 0) -> list[str]:
-    return [one.what for one in obstacles(own, others, tail_messages=tail)]
+    return [one.what for one in obstacles(own, others, OldStore("/old", 500, tail) if tail else None)]
 
 
 def test_nothing_speaks_against_the_longest_slave_of_a_master_that_is_gone() -> None:
@@ -81,7 +84,7 @@ def test_the_slave_itself_may_not_be_fit(own: dict[str, Any], said: str) -> None
     [("diverged", Page.DIVERGED), ("misconfigured", Page.MIXED_UP), ("comparing", Page.SLAVE_WAITS)],
 )
 def test_a_state_that_forbids_it_names_its_page(state: str, page: Page) -> None:
-    (found,) = obstacles(slave(state), (), tail_messages=0)
+    (found,) = obstacles(slave(state), ())
     assert (found.what, found.next.endswith(str(page))) == (f"it is {state}", True)
 
 
@@ -96,7 +99,7 @@ def test_a_lost_tail_unknown_queue_ends_and_damage_can_be_accepted() -> None:
     own = slave(
         "waiting", not_learned=[UNKNOWN], damaged_records="a record is damaged", dropped="its start cut the log"
     )
-    found = obstacles(own, [], tail_messages=3)
+    found = obstacles(own, [], OldStore("/old", 500, 3))
     accepted = [one.accepted_by for one in found]
     assert sorted(accepted) == ["--accept-damage"] * 2 + ["--accept-lost-tail", "--accept-unknown-queue-ends"]
 
@@ -114,7 +117,7 @@ def test_a_slave_without_tables_is_promoted_where_it_has_taken_its_master_s_sinc
 ) -> None:
     """Commits, prohibitions and deletions of the whole group were lost, and "nothing is in the way"."""
     own = slave("waiting", not_learned=not_learned, lost_tables="topics.json was no table")
-    assert [one.accepted_by for one in obstacles(own, [], tail_messages=0)] == accepted
+    assert [one.accepted_by for one in obstacles(own, [])] == accepted
 
 
 def test_what_is_at_stake_is_told() -> None:
@@ -124,6 +127,56 @@ def test_what_is_at_stake_is_told() -> None:
         "100 bytes of it are not flushed: gone, should this machine lose power now",
         "10.0.0.1:10911: nobody answers; what only it holds is lost, or diverges when it comes back",
     ]
+
+
+def remove_log(store: Path) -> None:
+    for path in (store / "commitlog").iterdir():
+        path.unlink()
+
+
+def empty_segments(store: Path) -> None:
+    for path in (store / "commitlog").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+
+
+def truncate_segments(store: Path) -> None:
+    for path in (store / "commitlog").iterdir():
+        path.write_bytes(b"")
+
+
+def damage_first(store: Path) -> None:
+    with (store / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(90)
+        file.write(b"\xff\xff\xff\xff")
+
+
+def remove_all(store: Path) -> None:
+    remove_log(store)
+    shutil.rmtree(store / "consumequeue")
+    (store / "checkpoint").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("harm", [remove_log, empty_segments, truncate_segments, damage_first, remove_all])
+def test_an_old_store_that_does_not_show_what_it_holds_is_in_the_way(
+    harm: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """A disk that is not mounted, most likely: "nothing is in the way"."""
+    store = unpack("basic", tmp_path)
+    sound = look_at_old_store(store, "/none", 0)
+    end = expected_log("basic")["maxOffset"]
+    assert sound == OldStore(str(store), end, len(expected_messages("basic")))
+    assert stakes(slave("waiting"), [], sound)[-1].startswith(f"{store}: log ends at {end:,}; {sound.tail_messages} of")
+    assert look_at_old_store(store, "/none", end).tail_messages == 0
+    harm(store)
+    found = obstacles(slave("waiting"), [], look_at_old_store(store, "/none", 0))
+    assert [one.accepted_by for one in found] == ["--accept-lost-tail"]
+    assert "what the old master's store holds is not known" in found[0].what
+
+
+def test_the_slave_s_own_store_is_no_old_master_s(tmp_path: Path) -> None:
+    store = unpack("basic", tmp_path)
+    (found,) = obstacles(slave("waiting"), [], look_at_old_store(store, str(store / "commitlog"), 0))
+    assert (found.accepted_by, "own store" in found.what) == ("", True)
 
 
 @pytest.mark.parametrize("text", [CONF, CONF.replace("\n", "\r\n"), CONF.rstrip("\n")])
