@@ -8,6 +8,8 @@ from typing import Any, Final
 
 _DOCS: Final = "docs/"
 _HA_PEERS: Final = "haPeers"
+_HOLDS_MORE: Final = "holds messages beyond this log's end"
+"""As rmqha/replication/catch_up_plan.py says it."""
 _CORRUPT_LOG: Final = "corrupt log"
 OTHER_BYTES: Final = "holds other bytes"
 """As a master says of a peer (rmqha/ha/catch_up.py)."""
@@ -53,4 +55,5 @@ def refusal_of(facts: dict[str, Any]) -> str:
         return see(refusal, Page.DIVERGED)
     if facts.get("needs_restart"):
         return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
-    return see(refusal, Page.PEER_HOLDS_MORE if _HA_PEERS in refusal else Page.NOT_SEND_OK)
+    is_about_peers = _HA_PEERS in refusal or _HOLDS_MORE in refusal
+    return see(refusal, Page.PEER_HOLDS_MORE if is_about_peers else Page.NOT_SEND_OK)

@@ -7,7 +7,7 @@ log ends (code 28), or sent two heartbeats in a row, between which it had nothin
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -25,8 +25,18 @@ from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network, Stream
 
-BeforeBeginning = Callable[[MasterAddress, LogRange], Awaitable[None]]
 BeforeTaking = Callable[[MasterAddress, LogRange | None], Awaitable[None]]
+
+
+class TakeTables(Protocol):
+    """Told, while sends are refused, before a peer's log is taken or compared, whether it is the longer one.
+
+    What lies beside the log may have to be taken first. RemoteProtocolError: not now.
+    """
+
+    async def __call__(self, peer: MasterAddress, there: LogRange, /, *, is_longer: bool) -> None:
+        """Ask what has to be known before."""
+
 
 _FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError, StoreReadError)
 """They may pass: ask again later. A file of the log here that cannot be opened now (no descriptor) is among them."""
@@ -44,7 +54,7 @@ class PeerAsker:
         probe_peer: asks by remoting where a peer's log begins and ends.
         why_apart: says whether a peer is of another group.
         before_taking: called before anything of a longer peer's is taken; it raises RemoteProtocolError if it may not.
-        before_beginning: the same, before an empty log begins like a peer's.
+        take_tables: see :class:`TakeTables`.
     """
 
     def __init__(
@@ -56,14 +66,14 @@ class PeerAsker:
         probe_peer: ProbeMaster,
         why_apart: Meet = trust_anybody,
         before_taking: BeforeTaking,
-        before_beginning: BeforeBeginning,
+        take_tables: TakeTables,
     ) -> None:
         self._log: Final = log
         self._network: Final = network
         self._options: Final = options
         self._probe_peer: Final = probe_peer
         self._before_taking: Final = before_taking
-        self._before_beginning: Final = before_beginning
+        self._take_tables: Final = take_tables
         self._why_apart: Final = why_apart
         self.is_reached = False
         """Whether the peer that is asked now has been connected to, or has said where its log ends."""
@@ -90,6 +100,8 @@ class PeerAsker:
         end = None if there is None else there.max_offset
         try:
             self._check_group(there)
+            if takes and there is not None:
+                await self._take_tables(peer, there, is_longer=is_longer)
             if is_longer:
                 if takes:
                     await self._take(peer, there)
@@ -123,8 +135,6 @@ class PeerAsker:
         """Append what the peer holds beyond the local end; RemoteProtocolError if it does not send all of it."""
         options = self._options
         await self._before_taking(peer, there)
-        if there is not None and self._log.min_offset == self._log.max_offset:
-            await self._before_beginning(peer, there)
         start = await choose_start_at(self._log, there, overlap_size=options.overlap_size)
         stream = await self._connect(peer)
         try:

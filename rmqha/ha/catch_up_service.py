@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
-from rmqha.ha.catch_up import BeforeBeginning, PeerAsker
+from rmqha.ha.catch_up import PeerAsker, TakeTables
 from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.options import HAClientOptions
@@ -42,13 +42,13 @@ class CatchUpHooks:
         refuse_puts: refuse them for this reason from now on; accept them if it is empty.
         on_taken: bytes were appended, and puts are about to be accepted; StoreReadError: not yet.
         on_open: puts are about to be accepted for the first time.
-        before_beginning: an empty log is about to begin like a peer's; RemoteProtocolError: not now.
+        take_tables: see :class:`~rmqha.ha.catch_up.TakeTables`.
     """
 
     refuse_puts: Callable[[str], None]
     on_taken: Callable[[], Awaitable[None]]
     on_open: Callable[[], None]
-    before_beginning: BeforeBeginning
+    take_tables: TakeTables
 
 
 def why_unheard(peers: Sequence[str]) -> str:
@@ -108,7 +108,7 @@ class CatchUpService:
             probe_peer=probe_peer,
             why_apart=why_apart,
             before_taking=self._before_taking,
-            before_beginning=hooks.before_beginning,
+            take_tables=hooks.take_tables,
         )
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
         self._hooks: Final = hooks

@@ -237,7 +237,7 @@ async def test_a_master_that_begins_empty_learns_from_the_peer_that_gives_it_the
             assert await send(client, "idle") == 3
 
 
-async def lose_the_masters_store(cluster: Cluster) -> None:
+async def lose_the_masters_store(cluster: Cluster, *, more: int = 0) -> None:
     """Its slave has all of it: a topic that nobody may send to, one that was deleted, and where a group is."""
     async with cluster.first.broker(**MASTER) as master, cluster.second.broker(**SLAVE):
         async with cluster.first.client() as client:
@@ -247,6 +247,8 @@ async def lose_the_masters_store(cluster: Cluster) -> None:
             master.topics.update_topic_config(TopicConfig("read", 3, 3, PERM_READ))
             answer = await ask(client, delete_request("gone"))
             assert answer.code == ResponseCode.SUCCESS, answer.remark
+            for _ in range(more):
+                await send(client, "more", bytes(4000))
         master.offsets.commit_offset("g", "read", 0, offset=2)
         master.groups.update(SubscriptionGroupConfig("g", retry_max_times=7))
         await trio.sleep(30)
@@ -289,6 +291,37 @@ async def test_a_slave_in_sync_can_give_them_back_though_it_was_just_made(
         assert master.offsets.query_offset("g", "read", 0) == 1
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_one_that_ends_before_its_tables_count_asks_again(
+    cluster: Cluster, autojump_clock: MockClock, *, is_whole: bool
+) -> None:
+    """Its log was not empty any more, and had topics: all delayed messages came again, after a SIGTERM, too."""
+    await lose_the_masters_store(cluster, more=100)
+    disk, end = cluster.first.disk, 0
+    async with cluster.second.broker(**SLAVE) as slave:
+        slave.metadata.delay_offsets.take_over({1: 5}, log_end=0)
+        end = slave.store.max_offset if is_whole else 1
+        async with trio.open_nursery() as nursery:
+            first = cluster.first.controller(**MASTER, haPeers="10.0.0.2:10912")
+            nursery.start_soon(first.run)
+            with trio.fail_after(60):
+                while first.store.max_offset < end:  # noqa: ASYNC110 - virtual time
+                    await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        assert "/store/takesTablesBack" in disk.files
+        disk.power_cut()
+        if not is_whole:  # the last of them was not saved yet
+            assert first.store.max_offset < slave.store.max_offset
+            disk.files.pop("/store/config/consumerOffset.json", None)
+            disk.files.pop("/store/config/delayOffset.json", None)
+        async with cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master, cluster.first.client() as client:
+            assert await send(client, "gone") == 3
+            assert master.metadata.delay_offsets.offset_of(1) == 5
+            assert master.offsets.query_offset("g", "read", 0) == 2
+            await trio.sleep(10)
+            assert "/store/takesTablesBack" not in disk.files
+
+
 async def code_of_send(client: RemotingClient, topic: str) -> int:
     return (await ask(client, send_request(b"x", topic=topic))).code
 
@@ -300,10 +333,10 @@ async def test_it_begins_with_no_tables_that_are_made_of_the_log(
     await lose_the_masters_store(cluster)
     learns_from_s, synchronize = trio.current_time() + 15.0, MasterLink.synchronize
 
-    async def synchronize_later(link: MasterLink, address: str) -> None:
+    async def synchronize_later(link: MasterLink, address: str, *, only_deliveries: bool = False) -> None:
         link.failure = "not yet"
         if trio.current_time() > learns_from_s:
-            await synchronize(link, address)
+            await synchronize(link, address, only_deliveries=only_deliveries)
 
     monkeypatch.setattr(MasterLink, "synchronize", synchronize_later)
     async with (

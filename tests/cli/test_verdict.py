@@ -75,6 +75,7 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
         (master(group_clashes=["b is no slave of a"]), Page.MIXED_UP),
         (master(connection(), doubt="this log began empty"), Page.AHEAD),
         (master(connection(), write_refusal="b:1 of haPeers holds messages beyond"), Page.PEER_HOLDS_MORE),
+        (master(connection(), write_refusal="b:1 holds messages beyond this log's end, 7: x"), Page.PEER_HOLDS_MORE),
         (master(refused=("slave-ahead", "it holds more")), Page.AHEAD),
         (master(refused=("slave-below-min", "it must be rebuilt")), Page.BELOW_MIN),
         (master(refused=("stranger", "not a slave")), Page.WRONG_PORT),

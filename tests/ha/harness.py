@@ -6,7 +6,7 @@ from typing import NamedTuple
 import trio
 
 from rmqha.codec.transfer import FRAME_HEADER_SIZE, decode_frame_header, encode_report
-from rmqha.ha.catch_up import BeforeBeginning
+from rmqha.ha.catch_up import TakeTables
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster, ask_nobody
 from rmqha.ha.ha_service import HAService
@@ -54,7 +54,7 @@ def start_slave(
     return client
 
 
-async def may_begin(_peer: MasterAddress, _there: LogRange) -> None:
+async def has_tables(_peer: MasterAddress, _there: LogRange, *, is_longer: bool) -> None:
     """Nothing has to be known before."""
 
 
@@ -79,7 +79,7 @@ def start_catch_up(
     probe_peer: ProbeMaster = ask_nobody,
     refuse_puts: Callable[[str], None] = lambda _reason: None,
     on_taken: Callable[[], object] = lambda: None,
-    before_beginning: BeforeBeginning = may_begin,
+    take_tables: TakeTables = has_tables,
     began_empty: StoreNote | None = None,
     longer_peers: LongerPeers | None = None,
 ) -> CatchUpService:
@@ -95,7 +95,7 @@ def start_catch_up(
         options=ha_client_options(overlap_size=1000),
         probe_peer=probe_peer,
         chance=lambda: 0.0,
-        hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=lambda: None, before_beginning=before_beginning),
+        hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=lambda: None, take_tables=take_tables),
         began_empty=began_empty or note_on(SimDisk()),
         longer_peers=longer_peers or longer_peers_on(SimDisk()),
     )

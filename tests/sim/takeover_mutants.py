@@ -257,7 +257,7 @@ def _plant_tables() -> None:
     mutant("a slave does not save consumers' offsets", _SOURCE, (Offsets, "_merge", _merge_without_saving))
     mutant(
         "a master that lost its store asks for no tables", _SOURCE,
-        (classic_replication.ClassicReplication, "_learn_tables", nothing_async),
+        (classic_replication.ClassicReplication, "_take_tables", nothing_async),
     )  # fmt: skip
     mutant(
         "a slave does not learn where queues end", "#8539",
