@@ -291,6 +291,33 @@ async def test_a_slave_in_sync_can_give_them_back_though_it_was_just_made(
         assert master.offsets.query_offset("g", "read", 0) == 1
 
 
+async def wait_forever(_link: MasterLink, _client: RemotingClient) -> None:
+    await trio.sleep_forever()
+
+
+async def test_one_that_ends_while_it_asks_for_tables_asks_for_all_of_them_again(
+    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saved the topics it had by then, and took its tables for its own at the next start: offsets were gone."""
+    await lose_the_masters_store(cluster)
+    disk, take_over_offsets = cluster.first.disk, MasterLink._take_over_offsets
+    async with cluster.second.broker(**SLAVE):
+        monkeypatch.setattr(MasterLink, "_take_over_offsets", wait_forever)
+        async with trio.open_nursery() as nursery:
+            first = cluster.first.controller(**MASTER, haPeers="10.0.0.2:10912")
+            nursery.start_soon(first.run)
+            with trio.fail_after(60):
+                while first.topics.select("read") is None:  # noqa: ASYNC110 - virtual time
+                    await trio.sleep(0.001)
+            await first.metadata.save()
+            nursery.cancel_scope.cancel()
+        assert "/store/config/topics.json" in disk.files
+        monkeypatch.setattr(MasterLink, "_take_over_offsets", take_over_offsets)
+        async with cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master, cluster.first.client() as client:
+            assert await send(client, "gone") == 3
+            assert master.offsets.query_offset("g", "read", 0) == 2
+
+
 @pytest.mark.parametrize("is_whole", [False, True])
 async def test_one_that_ends_before_its_tables_count_asks_again(
     cluster: Cluster, autojump_clock: MockClock, *, is_whole: bool

@@ -289,12 +289,13 @@ class ClassicReplication:
         slaves would take over what is left of them. Once all of the log is here tables may be newer than there.
         """
         is_begun = self._store.min_offset < self._store.max_offset
-        if (is_begun or not is_longer) and not self._takes_back.look():
+        takes_back = self._takes_back.look()
+        if (is_begun or not is_longer) and not takes_back:
             return
         address, metadata = address_behind(peer), self._metadata
         if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        if not metadata.had_topics or self._takes_back.is_there:
+        if takes_back or not metadata.had_topics:
             await self._note_taking_back()
             await self.master_link.synchronize(address, only_deliveries=not is_longer)
             if self.master_link.failure and there.checks_reports:
@@ -304,8 +305,8 @@ class ClassicReplication:
                 )
             logger.info("master_link.tables_taken_back", address=address, missing=self.master_link.failure or None)
         await metadata.save()
-        if metadata.queue_ends.dirty or metadata.topics.dirty:
-            raise RemoteProtocolError("where its queues end could not be saved (metadata.not_saved in the log here)")
+        if metadata.queue_ends.dirty or metadata.trouble:
+            raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")
 
     async def _note_taking_back(self) -> None:
         try:
