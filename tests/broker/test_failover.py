@@ -62,7 +62,7 @@ class Cluster:
     """Two machines, and a master whose log holds no message of the topic "idle" any more, though it had three."""
 
     def __init__(self) -> None:
-        net = SimNet()
+        self.net = net = SimNet()
         self.first = Machine(net, "10.0.0.1")
         self.second = Machine(net, "10.0.0.2")
 
@@ -211,6 +211,24 @@ async def test_a_slave_says_so_while_it_does_not_know_the_ends(cluster: Cluster,
             await trio.sleep(60)
     (unknown,) = [entry for entry in logs if entry["event"] == "queue_ends.unknown"]
     assert unknown["address"] == "10.0.0.1:1"
+
+
+async def test_a_slave_s_slave_does_not_know_more_than_that_one(cluster: Cluster, autojump_clock: MockClock) -> None:
+    """It was promoted as one that knows, and began at 0 again."""
+    await cluster.let_a_topic_fall_silent()
+    third = Machine(cluster.net, "10.0.0.3")
+    follows = SLAVE | {"brokerId": "2", "haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+    for address, is_told in (("10.0.0.1:1", False), ("10.0.0.1:10911", True)):
+        async with (
+            cluster.first.broker(**MASTER),
+            cluster.second.broker(**SLAVE | {"masterAddress": address}),
+            third.broker(**follows),
+            third.client() as client,
+        ):
+            await trio.sleep(60)
+            told = str((await status(client))["not_learned"])
+            assert ("10.0.0.2:10911 does not know all of them itself" not in told) == is_told
+            assert ("it should not be made master" not in told) == is_told
 
 
 async def test_without_master_address_the_broker_behind_the_ha_port_is_asked(

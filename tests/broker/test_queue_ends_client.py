@@ -72,6 +72,28 @@ async def test_page_after_page(autojump_clock: MockClock) -> None:
         assert sorted(ends) == [("t", 0), ("t", 7), ("t", 9)]
 
 
+async def test_a_slave_that_was_not_told_all_of_them_tells_what_it_knows_and_is_asked_again(
+    autojump_clock: MockClock,
+) -> None:
+    """Its slave took that for all, was promoted, and gave positions twice."""
+    unknown = ["its master has yet to be asked"]
+
+    def tell(request: RemotingCommand) -> RemotingCommand:
+        return says(f'{{"queueEnds":{{"t":{{0:5}}}},"next":null,"unknown":"{unknown[0]}"}}')(request)
+
+    with capture_logs() as logs:
+        async with slave_of({RequestCode.GET_QUEUE_ENDS: tell}) as (client, ends):
+            for _ in range(2):
+                assert await client.learn(before=4096)
+                assert (list(ends), client.has_learned) == ([("t", 0)], False)
+                assert client.why_unknown == f"10.0.0.1:10911 does not know all of them itself: {unknown[0]}"
+            unknown[0] = ""
+            assert await client.learn(before=4096)
+            assert (client.has_learned, client.why_unknown) == (True, "")
+    events = [entry["event"] for entry in logs if entry["event"].startswith("queue_ends")]
+    assert events == ["queue_ends.unknown", "queue_ends.learned"]
+
+
 async def test_rocketmq_is_asked_queue_by_queue(autojump_clock: MockClock) -> None:
     """A queue that ends at 0 never had a message."""
     topics = says('{"topicConfigTable":{"t":{"readQueueNums":3,"writeQueueNums":2}}}')

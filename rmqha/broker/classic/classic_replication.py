@@ -109,6 +109,8 @@ class ClassicReplication:
         self._master_changed = trio.Event()
         self._followed_ends: QueueEndsClient | None = None
         """On a slave: asks its master where queues end."""
+        if config.is_slave:
+            metadata.queue_ends.why_unknown = self._why_ends_unknown
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
         transfer = self.ha_service.group_transfer
         if self._waits_for_slaves:
@@ -334,6 +336,10 @@ class ClassicReplication:
             awaited = self._metadata.delay_offsets.are_awaited
             return link.failure or (_DELIVERIES_AWAITED if awaited else "")
         return NOT_ASKED
+
+    def _why_ends_unknown(self) -> str:
+        """Nobody learns from this slave what it does not know itself, and takes it for all there is."""
+        return NOT_ASKED if self._followed_ends is None else self._followed_ends.why_unknown
 
     def _not_learned(self) -> list[str]:
         """As :func:`not_learned`, of what this slave has from its master."""

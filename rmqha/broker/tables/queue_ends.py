@@ -43,6 +43,8 @@ class QueueEnds:
         """The table has changed since it was saved."""
         self.on_learned: Callable[[], None] = lambda: None
         """Called when the table has changed: it should be saved soon."""
+        self.why_unknown: Callable[[], str] = str
+        """Why ends may be missing here: this is a slave, and no master has told it. Empty: none are."""
         store.queues.on_ends_noted = self._changed
 
     def __iter__(self) -> Iterator[QueueKey]:
@@ -146,6 +148,7 @@ class QueueEnds:
         return {
             "queueEnds": _nest({key: end for key, end in ends.items() if end > 0}, {}),
             "next": start + _PAGE if len(ends) == _PAGE else None,
+            "unknown": self.why_unknown(),
         }
 
 

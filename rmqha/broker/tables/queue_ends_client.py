@@ -35,6 +35,7 @@ logger = structlog.get_logger()
 _AGAIN_S: Final = 1.0
 """Until it knows the ends, this slave should not become master: it asks soon, and often."""
 _LOOKED_AT_ONCE: Final = 1000
+_REASON_SIZE_MAX: Final = 300
 NOT_ASKED: Final = "its master has yet to be asked"
 _NOT_TAKEN: Final = "were not taken over"
 _OUTDATED: Final = "are not up to date"
@@ -56,8 +57,8 @@ class QueueEndsClient:
     """Asks one broker, whose log is the same: where queues ended before some byte of it never changes.
 
     Attributes:
-        failure: why it could not be learned the last time; empty if it was, or nobody was asked yet.
-        has_learned: whether it ever was.
+        failure: why it could not be learned the last time, or not all; empty if it was, or nobody was asked yet.
+        has_learned: whether all ever were, as far as the other broker knows.
     """
 
     def __init__(
@@ -88,39 +89,51 @@ class QueueEndsClient:
     async def run(self) -> None:
         """Ask until the answer is complete, once it is settled where the local log begins."""
         while True:
-            if self._store.min_offset < self._store.max_offset and await self.learn(before=self._store.min_offset):
+            if self._store.min_offset < self._store.max_offset:
+                await self.learn(before=self._store.min_offset)
+            if self.has_learned:
                 return
             await trio.sleep(_AGAIN_S)
 
     async def learn(self, *, before: int) -> bool:
-        """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once."""
+        """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once.
+
+        So is it if the other broker is a slave that was not told all of them itself: it then tells those it knows.
+        """
+        unknown = ""
         try:
             async with open_link(self._network, self._address, credentials=self._credentials) as client:
                 await self._check_group(client)
-                count = await self._ask_ends(client, before=before)
+                count, unknown = await self._ask_ends(client, before=before)
         except (RemotingError, MQBrokerError, RemoteProtocolError, OSError) as error:
-            if str(error) != self.failure:
-                logger.warning("queue_ends.unknown", address=self._address, reason=str(error))
-            self.failure = str(error)
+            self._fail(str(error))
             return False
+        if unknown:
+            self._fail(f"{self._address} does not know all of them itself: {unknown}")
+            return True
         self.failure, self.has_learned = "", True
         logger.info("queue_ends.learned", address=self._address, count=count)
         return True
 
-    async def _ask_ends(self, client: RemotingClient, *, before: int) -> int:
-        """Page by page; returns how many ends are news here."""
+    def _fail(self, reason: str) -> None:
+        if reason != self.failure:
+            logger.warning("queue_ends.unknown", address=self._address, reason=reason)
+        self.failure = reason
+
+    async def _ask_ends(self, client: RemotingClient, *, before: int) -> tuple[int, str]:
+        """Page by page; returns how many ends are news here, and why some may be missing there."""
         count = start = 0
         while True:
             answer = await _invoke(client, RequestCode.GET_QUEUE_ENDS, QueueEndsRequestHeader(before, start))
             if len(answer.body) > _PAGE_SIZE_MAX:
                 raise RemoteProtocolError(f"a page of queue ends has {len(answer.body)} bytes: more than any broker's")
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return await self._ask_max_offsets(client)
+                return await self._ask_max_offsets(client), ""
             page = await read_table(_successful(answer), dict)
             count += self._queue_ends.merge_from_json(page)
             following = page.get("next")
             if following is None:
-                return count
+                return count, str(page.get("unknown") or "")[:_REASON_SIZE_MAX]
             if type(following) is not int or following <= start:
                 raise RemoteProtocolError(f"page {following!r:.40} of the queue ends cannot follow page {start}")
             start = following
