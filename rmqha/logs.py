@@ -6,8 +6,13 @@ message cannot move the cursor or forge a line.
 """
 
 import logging
+import os
+import select
+import stat
 import sys
-from typing import TextIO, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -18,19 +23,30 @@ def setup_logging(*, log_format: str = "auto", level: str = "info", stream: Text
     target = sys.stderr if stream is None else stream
     if log_format == "auto":
         log_format = "console" if target.isatty() else "json"
+    processors: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        escape_control_characters,
+        _renderer(log_format, colors=target.isatty()),
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            escape_control_characters,
-            _renderer(log_format, colors=target.isatty()),
-        ],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _UnfailingStream(target))),
+        logger_factory=structlog.WriteLoggerFactory(
+            cast("TextIO", _unfailing(target, partial(_lines_lost, processors)))
+        ),
         cache_logger_on_first_use=False,
     )
+
+
+def _lines_lost(processors: Sequence[Processor], lines: int) -> str:
+    """The line that says so; a logger cannot be called while one writes."""
+    event: Any = {"event": "log.lines_lost", "lines": lines, "reason": "who reads this log stood still"}
+    for process in processors:
+        event = process(None, "warning", event)
+    return f"{event}\n"
 
 
 def _renderer(log_format: str, *, colors: bool) -> Processor:
@@ -56,6 +72,55 @@ def escaped(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text
     )
+
+
+def _unfailing(stream: TextIO, tell_lost: Callable[[int], str]) -> "_UnfailingStream | _UnwaitingStream":
+    """What ends in a pipe, a socket or a terminal has a reader, who may stand still; a file has none."""
+    try:
+        fd = stream.fileno()
+        mode = os.fstat(fd).st_mode
+    except (OSError, ValueError):
+        return _UnfailingStream(stream)
+    has_reader = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
+    return _UnwaitingStream(fd, tell_lost) if has_reader else _UnfailingStream(stream)
+
+
+class _UnwaitingStream:
+    """Nor does a broker wait for the reader of its log: lines for which there is no room are lost, and counted.
+
+    The descriptor may be others', too, so it stays a blocking one. A piece of ``PIPE_BUF`` bytes does not block where
+    the kernel says that there is room.
+    """
+
+    def __init__(self, fd: int, tell_lost: Callable[[int], str]) -> None:
+        self._fd = fd
+        self._tell_lost = tell_lost
+        self._room = select.poll()
+        self._room.register(fd, select.POLLOUT)
+        self._lines_lost = 0
+        self._is_cut = False
+
+    def write(self, text: str) -> int:
+        if self._lines_lost and self._write(self._tell_lost(self._lines_lost)):
+            self._lines_lost = 0
+        self._lines_lost += not self._write(text)
+        return len(text)
+
+    def _write(self, text: str) -> bool:
+        """Whether there was room for all of it; what is cut ends before the next line."""
+        data = (b"\n" if self._is_cut else b"") + text.encode(errors="backslashreplace")
+        for at in range(0, len(data), select.PIPE_BUF):
+            piece = data[at : at + select.PIPE_BUF]
+            try:
+                if not self._room.poll(0) or os.write(self._fd, piece) < len(piece):
+                    self._is_cut = self._is_cut or at > 0
+                    return False
+            except OSError:
+                return True  # nobody will ever read it
+        self._is_cut = False
+        return True
+
+    def flush(self) -> None: ...
 
 
 class _UnfailingStream:

@@ -1,6 +1,7 @@
 import errno
 import io
 import json
+import os
 
 import pytest
 import structlog
@@ -76,3 +77,43 @@ def test_a_traceback_keeps_its_lines_on_the_console() -> None:
         structlog.get_logger().exception("broker.failed")
     assert "ValueError: invalid literal" in stream.getvalue()
     assert stream.getvalue().count("\n") > 2
+
+
+def test_a_reader_that_stands_still_holds_up_nobody() -> None:
+    """A terminal after Ctrl-S, a pager, a log driver that hangs: the broker stood still at its next line."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as reader, open(writing, "w", encoding="utf-8") as stream:
+        setup_logging(stream=stream)
+        logger = structlog.get_logger()
+        for number in range(1000):
+            logger.info("a.b", number=number, text="x" * 1000)
+        logger.info("a.long", text="x" * 100_000)
+        os.set_blocking(reading, False)
+        seen = [json.loads(line) for line in (reader.read() or b"").splitlines()]
+        logger.info("a.c")
+        logger.info("a.long", text="x" * 20_000)
+        later = [json.loads(line) for line in (reader.read() or b"").splitlines()]
+    assert [event["number"] for event in seen] == list(range(len(seen)))
+    assert [event["event"] for event in later] == ["log.lines_lost", "a.c", "a.long"]
+    assert (later[0]["lines"], len(later[2]["text"])) == (1001 - len(seen), 20_000)
+
+
+def test_a_line_of_which_a_part_was_written_ends() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as reader, open(writing, "w", encoding="utf-8") as stream:
+        setup_logging(stream=stream)
+        structlog.get_logger().info("a.long", text="x" * 1_000_000)
+        os.set_blocking(reading, False)
+        cut = reader.read() or b""
+        structlog.get_logger().info("a.b")
+        empty, lost, event = (reader.read() or b"").splitlines()
+    assert (b"\n" in cut, empty) == (False, b"")
+    assert (json.loads(event)["event"], json.loads(lost)["lines"]) == ("a.b", 1)
+
+
+def test_a_reader_that_is_gone_costs_lines_alone() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as stream:
+        setup_logging(stream=stream)
+        structlog.get_logger().info("a.b")
