@@ -21,6 +21,7 @@ from rmqha import certificates
 from rmqha.errors import ConfigError, RmqhaError, errors_in
 from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from rmqha.service_manager import READY, STOPPING, ServiceManager
+from rmqha.stalls import tell_of_stalls
 
 logger = structlog.get_logger()
 
@@ -89,6 +90,7 @@ async def serve(
     with stopped_by_signals(name, begin_to_stop, on_hangup=hung_up, is_starting=is_starting):
         async with trio.open_nursery() as beating:
             beating.start_soon(manager.beat)
+            beating.start_soon(tell_of_stalls)
             beating.start_soon(_read_certificates, hangups)
             async with trio.open_nursery() as running:
                 await running.start(run)
