@@ -17,7 +17,7 @@ from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.term_file import TermFile
 from rmqha.store.message_store import DefaultMessageStore
-from tests.broker.dledger_brokers import TOPIC, BrokerGroup, Node
+from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.machines import send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_dledger_followers import followers_of, ledger_of
@@ -301,26 +301,6 @@ async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(a
         assert late.running.offsets.query_offset("g", "made", 0) == 4
         await trio.sleep(15)
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
-
-
-async def test_a_group_of_consumers_that_was_set_back_or_deleted_is_so_for_the_next_master(
-    autojump_clock: MockClock,
-) -> None:
-    """It went on where it had been before, and passed over what it was to read again."""
-    async with group_of() as group:
-        leader, late = await group.wait_master(), (await followers_of(group))[0]
-        await group.send(*(b"%d" % number for number in range(40)))
-        for name in ("set_back", "deleted"):
-            leader.running.offsets.commit_offset(name, TOPIC, 0, offset=4)
-        await group.wait(lambda: late.running.offsets.query_offset("deleted", TOPIC, 0) == 4)
-        leader.running.offsets.commit_offset("set_back", TOPIC, 0, offset=2)
-        await leader.running.offsets.remove_offset_in_turns("deleted")
-        await hand_over(leader, late)
-        await group.wait(lambda: late.is_master)
-        assert late.running.offsets.query_offset("set_back", TOPIC, 0) == 2
-        assert late.running.offsets.query_offset("deleted", TOPIC, 0) is None
-        await trio.sleep(15)
-        assert [node.running.offsets.query_offset("set_back", TOPIC, 0) for node in (leader, late)] == [2, 2]
 
 
 async def test_nor_is_it_lost_when_the_leader_is_stopped(autojump_clock: MockClock) -> None:

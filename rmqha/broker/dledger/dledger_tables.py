@@ -93,6 +93,7 @@ class DLedgerTables:
         """Of the tables before those of :attr:`_followed`."""
         self._has_no_broker = False
         """A leader is followed that does not say where its broker is."""
+        metadata.offsets.elect(store.role)
 
     @property
     def are_expected(self) -> bool:
@@ -142,7 +143,6 @@ class DLedgerTables:
         await self._wait_master(address)
         self._origin = self.origin
         self._followed, self._followed_term, self._rounds_before = leader_id, term, self._link.rounds
-        self._metadata.offsets.follow(address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(self._link.run, address)
