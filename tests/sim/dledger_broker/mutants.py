@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from rmqha.broker.dledger import dledger_replication, dledger_tables
+from rmqha.broker.tables import tables_origin
 from rmqha.dledger import dledger_commit_log
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.replication.watermark import Watermark
@@ -10,6 +11,7 @@ from tests.sim.mutant import Mutant, always, nothing, nothing_async
 
 Replication: Final = dledger_replication.DLedgerReplication
 Tables: Final = dledger_tables.DLedgerTables
+Origin: Final = tables_origin.TablesOrigin
 Log: Final = dledger_commit_log.DLedgerCommitLog
 
 PLANTED: Final[dict[str, Mutant]] = {}
@@ -107,4 +109,5 @@ _planted("of three messages one is not dispatched", (Log, "records", _forget_the
 _planted("followers take no tables over", (Tables, "follow", nothing_async))
 _planted("a new leader asks nobody for tables", (Tables, "learn_as_leader", nothing_async))
 _planted("who leads before it has followed anybody asks nobody for tables", (Tables, "_take_newest", nothing_async))
+_planted("followers keep what is set back or deleted", (Origin, "is_of_a_master", property(always(False))))
 _planted("a broker that cannot dispatch leads", (Replication, "may_lead", property(always(True))))

@@ -19,6 +19,7 @@ _MASTER_S: Final = 10.0
 _LOOK_S: Final = 0.25
 _MOMENT_S: Final = 0.001
 _RESTARTED: Final = 0.5
+_GOES_ON: Final = 0.5
 _HAS_STOOD: Final = 0.5
 _DELIVERED_AGAIN_S: Final = 2.5
 """A new master would deliver again what it does not know to be delivered by then."""
@@ -44,8 +45,9 @@ class Tables:
         before, delivered = tables_of(master), self._delivered()
         heir = self._random.choice([machine for machine in world.brokers if machine is not master])
         if self._random.random() < _RESTARTED:  # it has saved nothing of late, and asked nobody yet
+            is_on = self._random.random() < _GOES_ON
             for consumer in world.consumers:
-                await consumer.advance()
+                await (consumer.advance() if is_on else consumer.go_back())
             before = tables_of(master)
             await self._restart(heir, has_stood=self._random.random() < _HAS_STOOD)
         await Handovers(world, is_taken=world.producers[0].send).hand_over(heir.name)
