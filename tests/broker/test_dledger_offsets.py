@@ -1,8 +1,12 @@
 """How far groups of consumers are, over changes of the master: what is set back, or deleted, is so for the next."""
 
+import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from tests.broker.dledger_brokers import TOPIC, BrokerGroup, Node
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_dledger_followers import followers_of
@@ -100,3 +104,37 @@ async def test_a_process_in_a_master_s_place_takes_nothing_away(autojump_clock: 
         assert not master.is_master
         await follower.replication._tables._link.synchronize(f"{group.addresses[master.name]}:10911")
         assert follower.running.offsets.query_offset("on", TOPIC, 0) == 4
+
+
+async def test_a_leader_waits_for_what_the_one_before_is_slow_to_tell(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large tables take seconds; the topics alone were taken over."""
+    synchronize = MasterLink.synchronize
+
+    async def synchronize_slowly(link: MasterLink, address: str) -> None:
+        await trio.sleep(3)
+        await synchronize(link, address)
+
+    async with group_of() as group:
+        master, heir = await commit(group, "on"), (await followers_of(group))[0]
+        master.running.offsets.commit_offset("on", TOPIC, 0, offset=7, peer=CLIENT)
+        monkeypatch.setattr(MasterLink, "synchronize", synchronize_slowly)
+        await hand_over(master, heir)
+        await group.wait(lambda: heir.is_master, limit_s=4)
+        assert heir.running.offsets.query_offset("on", TOPIC, 0) == 7
+
+
+async def test_but_not_for_one_that_does_not_answer(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what may be missing."""
+
+    async def is_silent(_link: MasterLink, _address: str) -> TablesOrigin | None:
+        await trio.sleep_forever()
+
+    async with group_of() as group:
+        master, heir = await commit(group, "on"), (await followers_of(group))[0]
+        monkeypatch.setattr(MasterLink, "ask_tables_origin", is_silent)
+        with capture_logs() as logs:
+            await hand_over(master, heir)
+            await group.wait(lambda: heir.is_master, limit_s=2)
+    assert [log["log_level"] for log in logs if log["event"] == "dledger_tables.last_changes_not_taken"] == ["warning"]

@@ -212,10 +212,7 @@ class DLedgerTables:
             with trio.move_on_after(_OTHERS_S):
                 await self._take_tables(self._followed)
         if self._has_had_tables:
-            with trio.move_on_after(_NEWS_S) as limit:
-                await self._take_last_changes()
-            if limit.cancelled_caught:
-                logger.warning("dledger_tables.last_changes_not_taken", limit_s=_NEWS_S, next=_NEXT_WITHOUT_CHANGES)
+            await self._take_last_changes()
         if not self._has_had_tables:  # else its own may be newer than the others'
             await self._take_newest()
         if not self._has_tables:
@@ -287,12 +284,16 @@ class DLedgerTables:
                 if origin >= last:
                     nursery.cancel_scope.cancel()
 
-        async with trio.open_nursery() as nursery:
-            for peer in self._others:
-                nursery.start_soon(look_at, peer)
+        with trio.move_on_after(_NEWS_S) as limit:
+            async with trio.open_nursery() as nursery:
+                for peer in self._others:
+                    nursery.start_soon(look_at, peer)
         newest = max(found, key=lambda one: found[one], default="")
         if newest and found[newest] > self.origin:
-            await self._link.synchronize(newest)
+            with trio.move_on_after(_OTHERS_S) as limit:
+                await self._link.synchronize(newest)
+        if limit.cancelled_caught:
+            logger.warning("dledger_tables.last_changes_not_taken", next=_NEXT_WITHOUT_CHANGES)
 
     async def _take_newest(self) -> None:
         """Take the newest tables of those that others have had since they started, or were master with.
