@@ -3,8 +3,9 @@
 Source: spec: ha §9 (request 28), §12 (metadata every 10 s). RocketMQ's slaves ask for it 3 s after their start first.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -37,6 +38,7 @@ from rmqha.transport import Network
 logger = structlog.get_logger()
 
 _Table = TypeVar("_Table")
+_TakeOver = Callable[[RemotingClient], Awaitable[None]]
 
 RPC_TIMEOUT_S: Final = 3.0
 TABLE_TIMEOUT_S: Final = 20.0
@@ -154,14 +156,9 @@ class MasterLink:
         return (await self._ask_status(address) or {}).get("is_master") is False
 
     async def ask_tables_origin(self, address: str) -> TablesOrigin | None:
-        """Whose tables a broker of the same DLedger group has; None if it does not answer, or is starting.
-
-        One of RocketMQ's does not say: it is one that a name server takes for the master.
-        """
+        """Whose tables a broker of the same DLedger group has; None if it does not answer, or is starting."""
         status = await self._ask_status(address)
-        if status is None or "starting" in status:
-            return None
-        return read_tables_origin(status.get("tables")) if status else TablesOrigin(0, was_master=True)
+        return None if status is None or "starting" in status else read_tables_origin(status)
 
     async def _ask_status(self, address: str) -> dict[str, Any] | None:
         """What a broker of ours says of itself; empty of one of RocketMQ's, None if there is no answer to use."""
@@ -212,8 +209,9 @@ class MasterLink:
         failures: list[str] = []
         try:
             async with open_link(self._network, address, credentials=self.credentials) as client:
-                await self.check_group(client)
-                tables = [self._take_over_topics, self._take_over_offsets, self._take_over_groups]
+                origin = await self.check_group(client)
+                take_over_offsets = partial(self._take_over_offsets, origin=origin)
+                tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*([] if only_deliveries else tables), self._take_over_delay_offsets):
                     try:
                         await take_over(client)
@@ -242,11 +240,12 @@ class MasterLink:
         if topics := await _ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
             self._topics.replace(topics)
 
-    async def _take_over_offsets(self, client: RemotingClient) -> None:
+    async def _take_over_offsets(self, client: RemotingClient, *, origin: TablesOrigin) -> None:
+        """What a broker has found on its disk, and nothing newer, says nothing of what it lacks."""
         offsets = await _ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
         await self._offsets.make_room_for(offsets)
         told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
-        await self._offsets.merge_from_master(offsets, master=client.address)
+        await self._offsets.merge_from_master(offsets, is_whole=origin.is_of_a_master)
         if told and self._unsettled is None:
             self._unsettled = await _ask_log_end(client), told
         if self._unsettled is not None and self._delay_offsets.is_settled(self._unsettled[0]):
@@ -262,20 +261,23 @@ class MasterLink:
         offsets = await _ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
         self._delay_offsets.take_over(offsets, log_end=await _ask_log_end(client))
 
-    async def check_group(self, client: RemotingClient) -> None:
-        """Whether this broker is of this group. It need not be that whose log is copied, which is asked for itself.
+    async def check_group(self, client: RemotingClient) -> TablesOrigin:
+        """Whether this broker is of this group, and whose tables it has.
+
+        It need not be that whose log is copied, which is asked for itself.
 
         Raises:
             RemoteProtocolError: it is of another group: its offsets would hide messages.
         """
         table = (await _ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, self._group.complain())).get("table") or {}
         try:
-            is_ours = STATUS_KEY in table
-            member = self._on_told(_status_of(table)) if is_ours else await _ask_rocketmq(client)
+            status = _status_of(table) if STATUS_KEY in table else {}
+            member = self._on_told(status) if status else await _ask_rocketmq(client)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
+        return read_tables_origin(status)
 
     def _on_told(self, status: dict[str, Any]) -> GroupMember:
         return self._group.on_told(status, now=trio.current_time())

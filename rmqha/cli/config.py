@@ -42,7 +42,8 @@ def check(ctx: click.Context, files: tuple[Path, ...], kind: str, output: str) -
     """Say what is wrong with broker.conf and namesrv.conf files; exit code 2 if anything is.
 
     Problems and notes go to stderr, one verdict for each file to stdout. With aclEnable the accounts in
-    rocketmqHome/conf are read as well: all that is wrong with them is told at once, with its line.
+    rocketmqHome/conf are read as well: all that is wrong with them is told at once, with its line. Of a member of a
+    DLedger group it is a problem, too, if its store here is another member's.
     """
     from rmqha.cli.output import echo_json  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
@@ -70,8 +71,12 @@ def check(ctx: click.Context, files: tuple[Path, ...], kind: str, output: str) -
 def _broker(path: Path) -> tuple[str, tuple[str, ...]]:
     """What it is, and notes. Raises ConfigError."""
     from rmqha.cli.broker_conf import load_with_accounts  # noqa: PLC0415
+    from rmqha.cli.doctor_store import check_member  # noqa: PLC0415
+    from rmqha.errors import ConfigError  # noqa: PLC0415
 
     loaded, notes = load_with_accounts(path)
+    for finding in check_member(loaded):
+        raise ConfigError(f"{finding.what}. Next: {finding.next}")
     role = "DLedger member" if loaded.enable_dleger_commit_log else loaded.broker_role
     return f"{role} {loaded.broker_name} on port {loaded.listen_port}", notes
 

@@ -65,7 +65,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
-    from rmqha.cli.doctor_store import check_log  # noqa: PLC0415
+    from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.store_place import is_in_use  # noqa: PLC0415
 
     is_running = is_in_use(config.store_path_root_dir)
@@ -76,6 +76,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *host.check_limits(config),
         *host.check_clock(config.store_path_commit_log),
         *host.check_store(config, is_running=is_running),
+        *check_member(config),
         *of_log,
         *host.check_disk(config),
         *host.check_certificates(config),

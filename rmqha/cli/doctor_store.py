@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rmqha.broker.dledger.dledger_options import member_options
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.cli.errors import CliError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
@@ -14,6 +15,7 @@ from rmqha.codec.headers import ViewMessageRequestHeader
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Scan, Stop
 from rmqha.config import BrokerConfig
+from rmqha.dledger.other_members import find_other_members
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader, Segment
@@ -31,6 +33,17 @@ class LogEnd(NamedTuple):
     directory: str
     min_offset: int
     end_offset: int
+
+
+def check_member(config: BrokerConfig) -> Findings:
+    """Whether the store is that of this member of a DLedger group."""
+    if not config.enable_dleger_commit_log:
+        return
+    try:
+        if others := find_other_members(member_options(config).store, OsDisk()):
+            yield Finding(FAIL, "store", f"{others.what}: a start refuses", others.next)
+    except StoreError as error:
+        yield Finding(FAIL, "store", f"whose store it is cannot be looked at: {error}")
 
 
 def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:

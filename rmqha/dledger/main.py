@@ -9,6 +9,7 @@ import trio
 from rmqha import process
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.open_store import open_store
+from rmqha.dledger.other_members import find_other_members
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.exit_codes import EXIT_OK, EXIT_STORE_FAILED
 from rmqha.store.os_disk import OsDisk
@@ -36,6 +37,8 @@ async def _run(options: ServerOptions) -> int:
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:
         disk = OsDisk()
+        if others := find_other_members(options.store, disk):  # several may share a directory
+            logger.warning("dledger_store.of_others", what=others.what, next=others.next)
         server = DLedgerServer(
             options,
             await open_store(options.store, disk),

@@ -8,11 +8,13 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.tables.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager, decode_offsets
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import PullSysFlag, UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.errors import RemoteProtocolError
+from rmqha.replication.role import Role, RoleKind
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
@@ -127,19 +129,82 @@ async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     assert offsets.query_offset("g", "t", 0) == 1, "what a consumer commits here counts, too"
 
 
+PEER = "10.0.0.9:5"
+
+
+def elected(kind: RoleKind = RoleKind.SLAVE) -> tuple[ConsumerOffsetManager, Role]:
+    """What was saved before this process, of a broker whose group elects."""
+    offsets, role = ConsumerOffsetManager(), Role(kind)
+    offsets.replace_from_json({"offsetTable": {"t@g": {0: 5, 1: 5, 2: 5}, "t@h": {0: 7, 1: 7}}})
+    offsets.elect(role)
+    return offsets, role
+
+
 async def test_what_a_master_sets_back_or_deletes_goes_unless_somebody_has_committed_here() -> None:
-    offsets, told = ConsumerOffsetManager(), {"t@g": {0: 5, 1: 5, 2: 5}, "t@h": {0: 7, 1: 7}}
-    offsets.follow("m")
-    await offsets.merge_from_master(told, master="m")
-    offsets.commit_offset("g", "t", 1, offset=6)
-    offsets.commit_offset("h", "t", 1, offset=8)
-    await offsets.merge_from_master({"t@g": {0: 2, 1: 2, 2: 9}}, master="m")
+    offsets, _ = elected()
+    offsets.commit_offset("g", "t", 1, offset=6, peer=PEER)
+    offsets.commit_offset("h", "t", 1, offset=8, peer=PEER)
+    await offsets.merge_from_master({"t@g": {0: 2, 1: 2, 2: 9}}, is_whole=True)
     assert offsets.query_offsets("g", "t") == {0: 2, 1: 6, 2: 9}
     assert offsets.query_offsets("h", "t") == {1: 8}
-    await offsets.merge_from_master({"t@g": {0: 1}}, master="another")
-    offsets.follow("m")
-    await offsets.merge_from_master({"t@g": {0: 1}}, master="m")
-    assert offsets.query_offsets("g", "t") == {0: 2, 1: 6, 2: 9}
+
+
+async def test_nor_does_it_go_where_a_master_may_lack_it() -> None:
+    """As one that has just started, or one that nobody elects: what is here may be the newer."""
+    offsets, _ = elected()
+    classic = ConsumerOffsetManager()
+    classic.replace_from_json({"offsetTable": {"t@g": {0: 5}}})
+    for one, is_whole in ((offsets, False), (classic, True)):
+        before = one.query_offsets("g", "t"), one.query_offsets("h", "t")
+        await one.merge_from_master({"t@g": {0: 2}}, is_whole=is_whole)
+        assert (one.query_offsets("g", "t"), one.query_offsets("h", "t")) == before
+
+
+@pytest.mark.parametrize("told", [6, 7])
+async def test_what_a_master_has_reached_it_may_set_back(told: int) -> None:
+    """It is no more what came here alone."""
+    offsets, _ = elected()
+    offsets.commit_offset("g", "t", 1, offset=6, peer=PEER)
+    for table in ({"t@g": {1: told}}, {"t@g": {1: 2}}):
+        await offsets.merge_from_master(table, is_whole=True)
+    assert offsets.query_offsets("g", "t") == {1: 2}
+
+
+@pytest.mark.parametrize("kind", RoleKind)
+async def test_what_a_master_was_told_is_not_what_came_to_a_follower_alone(kind: RoleKind) -> None:
+    """The next master has it from this one; and what this one had been told before it was master."""
+    offsets, role = elected(kind)
+    offsets.commit_offset("g", "t", 1, offset=6, peer=PEER)
+    role.become(RoleKind.MASTER)
+    offsets.commit_offset("g", "t", 0, offset=6, peer=PEER)
+    role.become(RoleKind.SLAVE)
+    await offsets.merge_from_master({"t@g": {0: 2}}, is_whole=True)
+    assert offsets.query_offsets("g", "t") == {0: 2}
+
+
+async def test_who_has_no_master_remembers_what_came_to_it_alone() -> None:
+    offsets, role = elected(RoleKind.MASTER)
+    role.become(RoleKind.CANDIDATE)
+    offsets.commit_offset("g", "t", 1, offset=6, peer=PEER)
+    role.become(RoleKind.SLAVE)
+    await offsets.merge_from_master({"t@g": {0: 2}}, is_whole=True)
+    assert offsets.query_offsets("g", "t") == {0: 2, 1: 6}
+
+
+async def test_what_was_deleted_here_is_not_what_came_here() -> None:
+    offsets, _ = elected()
+    offsets.commit_offset("g", "t", 1, offset=6, peer=PEER)
+    await offsets.remove_offset_in_turns("g")
+    for table in ({"t@g": {1: 3}}, {"t@g": {1: 2}}):
+        await offsets.merge_from_master(table, is_whole=True)
+    assert offsets.query_offsets("g", "t") == {1: 2}
+
+
+async def test_how_far_the_broker_itself_is_with_transactions_comes_by_another_way() -> None:
+    offsets, _ = elected()
+    offsets.commit_offset(CONSUMER_GROUP, HALF_TOPIC, 0, offset=3)
+    await offsets.merge_from_master({}, is_whole=True)
+    assert offsets.to_json() == {"offsetTable": {f"{HALF_TOPIC}@{CONSUMER_GROUP}": {0: 3}}}
 
 
 def test_what_was_saved_counts_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

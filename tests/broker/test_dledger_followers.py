@@ -12,6 +12,7 @@ from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_properties import decode_check_point
 from rmqha.codec.dledger_wire import MetadataResponse
@@ -187,10 +188,10 @@ async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(
     """It replicates all the same, and may be the next leader: consumers would begin anew."""
     check_group, is_reached = MasterLink.check_group, False
 
-    async def check_if_reached(link: MasterLink, client: RemotingClient) -> None:
+    async def check_if_reached(link: MasterLink, client: RemotingClient) -> TablesOrigin:
         if not is_reached:
             raise RemoteProtocolError("not reached")
-        await check_group(link, client)
+        return await check_group(link, client)
 
     async with group_of() as group:
         await group.send(b"0")

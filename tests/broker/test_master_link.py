@@ -60,8 +60,8 @@ async def test_a_large_table_is_read_in_a_thread(is_large: bool, monkeypatch: py
             master.offsets.commit_offset(f"group{number}", "t", 0, offset=number)
         merged, merge = trio.Event(), slave.offsets.merge_from_master
 
-        async def merge_from_master(table: OffsetTable, *, master: str) -> None:
-            await merge(table, master=master)
+        async def merge_from_master(table: OffsetTable, *, is_whole: bool) -> None:
+            await merge(table, is_whole=is_whole)
             merged.set()
 
         monkeypatch.setattr(slave.offsets, "merge_from_master", merge_from_master)

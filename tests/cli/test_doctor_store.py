@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.cli import doctor_peers
-from rmqha.cli.doctor_store import check_log
+from rmqha.cli.doctor_store import check_log, check_member
 from rmqha.cli.finding import Finding
 from rmqha.cli.main import run
 from rmqha.cli.pages import Page
@@ -159,3 +159,33 @@ def test_the_command_says_it(tmp_path: Path, capsys: Output) -> None:
     run(["doctor", "-c", str(path), "--format", "json"])
     areas = [json.loads(line)["area"] for line in capsys.readouterr().out.splitlines()]
     assert "log" in areas
+
+
+MEMBER = {"enableDLegerCommitLog": "true", "dLegerSelfId": "n1", "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2"}
+
+
+def test_the_store_of_another_member_fails(tmp_path: Path, capsys: Output) -> None:
+    """Two files had each other's dLegerSelfId, and all looked good until the group had begun anew."""
+    (tmp_path / "dledger-n0").mkdir()
+    (tmp_path / "dledger-n0" / "currterm").write_text("currTerm=3\nvoteLeader=n0\n")
+    path = tmp_path / "broker.conf"
+    keys = MEMBER | {"storePathRootDir": str(tmp_path), "brokerName": "raft"}
+    path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    assert run(["doctor", "-c", str(path), "--format", "json"]) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [one for one in found if one["level"] == "fail" and one["area"] == "store"]
+    assert f"{tmp_path} is the store of member n0" in told["what"]
+    assert f"rename {tmp_path}/dledger-n0 to dledger-n1" in told["next"]
+    assert run(["config", "check", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert f"{tmp_path} is the store of member n0" in captured.err
+    assert "cannot be used, problems: 1" in captured.out
+    (tmp_path / "dledger-n0").rename(tmp_path / "dledger-n1")
+    assert run(["config", "check", str(path)]) == 0
+    assert list(check_member(load_config(path))) == []
+
+
+def test_of_a_classic_broker_no_member_s_store_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "dledger-n0").mkdir()
+    (tmp_path / "dledger-n0" / "currterm").touch()
+    assert list(check_member(config(tmp_path))) == []

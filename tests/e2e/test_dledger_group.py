@@ -62,6 +62,15 @@ async def test_a_group_of_one_leads_itself(tmp_path: Path) -> None:
         assert (code, line["body"]) == (0, "alone")
 
 
+async def test_members_may_share_a_directory_and_say_so(tmp_path: Path) -> None:
+    with running(Group(tmp_path, 1)) as group:
+        (tmp_path / "dledger-n7").mkdir()
+        (tmp_path / "dledger-n7" / "currterm").write_text("currTerm=3\nvoteLeader=n7\n")
+        group.start()
+        await group.healthy()
+        assert "dledger_store.of_others" in group.children["n0"].output()
+
+
 async def test_a_command_that_waits_for_stdin_is_interrupted(tmp_path: Path) -> None:
     with running(Group(tmp_path, 1)) as group:
         group.start()

@@ -129,14 +129,14 @@ def _end_without_marks(self: Any, _place: int) -> Any:
 _mark: Final = EndTransaction._mark
 
 
-async def _take_over_all_offsets_at_once(self: Any, client: Any) -> None:
+async def _take_over_all_offsets_at_once(self: Any, client: Any, **_: Any) -> None:
     offsets = await master_link._ask_table(
         client, RequestCode.GET_ALL_CONSUMER_OFFSET, consumer_offset_manager.decode_offsets
     )
     await self._offsets.merge_from_master(offsets)
 
 
-async def _take_over_no_halves(self: Any, client: Any) -> None:
+async def _take_over_no_halves(self: Any, client: Any, **_: Any) -> None:
     offsets = await master_link._ask_table(
         client, RequestCode.GET_ALL_CONSUMER_OFFSET, consumer_offset_manager.decode_offsets
     )
@@ -179,12 +179,12 @@ def _replace_groups_that_are_new(self: Any, table: Any) -> None:
     _replace_groups(self, subscription_group_manager.SubscriptionGroupTable(table.data_version, table.groups | known))
 
 
-def _merge_new_offsets_only(self: Any, entries: Any, told: Any) -> int:
-    return _merge(self, [one for one in entries if one[1] not in self._table.get(one[0], {})], told)
+def _merge_new_offsets_only(self: Any, entries: Any, **how: Any) -> int:
+    return _merge(self, [one for one in entries if one[1] not in self._table.get(one[0], {})], **how)
 
 
-def _merge_without_saving(self: Any, entries: Any, told: Any) -> int:
-    was_dirty, left_out = self.dirty, _merge(self, entries, told)
+def _merge_without_saving(self: Any, entries: Any, **how: Any) -> int:
+    was_dirty, left_out = self.dirty, _merge(self, entries, **how)
     self.dirty = was_dirty
     return left_out
 

@@ -13,7 +13,9 @@ from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.open_store import start_store
+from rmqha.dledger.other_members import find_other_members
 from rmqha.dledger.server_options import ServerOptions
+from rmqha.errors import ConfigError
 from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.parts import make_parts
@@ -30,8 +32,15 @@ def make_dledger_broker(
     chance: Callable[[], float],
     tuning: Tuning | None = None,
 ) -> BrokerController:
-    """Choose its log and its replication; nothing is opened yet. Arguments as of ``make_classic_broker``."""
+    """Choose its log and its replication; nothing is opened yet. Arguments as of ``make_classic_broker``.
+
+    Raises:
+        ConfigError: its store is another member's; nothing was changed.
+        StoreReadError: that cannot be looked at.
+    """
     tuning, member = tuning or Tuning(), member_options(config)
+    if others := find_other_members(member.store, disk):
+        raise ConfigError(f"{others.what}. Nothing was changed. Next: {others.next}")
     ground = StoreGround(options.store_options(config, tuning), disk, now_ms=now_ms)
     log = _make_log(member, ground)
     store = DefaultMessageStore(make_parts(ground, log, role=options.role(config)))

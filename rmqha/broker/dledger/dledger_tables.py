@@ -38,11 +38,14 @@ _NEXT_WITHOUT_ENDS: Final = (
 _NEXT_WITHOUT_TABLES: Final = (
     "this broker's own topics, groups and consumers' offsets are those of all from now on: see what is missing"
 )
+_NEXT_WITHOUT_CHANGES: Final = (
+    "what the last master was told in its last seconds may be missing: topics, groups, consumers' offsets"
+)
 _ANSWER_S: Final = 3.0
 _OTHERS_S: Final = 5.0
 """So long a new leader tries to learn from the others what it lacks."""
 _NEWS_S: Final = 1.0
-"""So long it waits for those who may know of newer topics."""
+"""So long it waits for those who may know of newer ones, or of newer topics."""
 
 
 class DLedgerTables:
@@ -93,6 +96,7 @@ class DLedgerTables:
         """Of the tables before those of :attr:`_followed`."""
         self._has_no_broker = False
         """A leader is followed that does not say where its broker is."""
+        metadata.offsets.elect(store.role)
 
     @property
     def are_expected(self) -> bool:
@@ -142,7 +146,6 @@ class DLedgerTables:
         await self._wait_master(address)
         self._origin = self.origin
         self._followed, self._followed_term, self._rounds_before = leader_id, term, self._link.rounds
-        self._metadata.offsets.follow(address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(self._link.run, address)
@@ -205,13 +208,11 @@ class DLedgerTables:
         Its tables may be as old as its last stop, and all others will have them. Without the ends of queues the places
         of messages that are deleted would be given again, to messages that consumers pass over.
         """
-        if self._followed is not None:
-            if self._has_tables:
-                with trio.move_on_after(_NEWS_S):
-                    await self._take_last_changes(self._followed)
-            else:
-                with trio.move_on_after(_OTHERS_S):
-                    await self._take_tables(self._followed)
+        if self._followed is not None and not self._has_tables:
+            with trio.move_on_after(_OTHERS_S):
+                await self._take_tables(self._followed)
+        if self._has_had_tables:
+            await self._take_last_changes()
         if not self._has_had_tables:  # else its own may be newer than the others'
             await self._take_newest()
         if not self._has_tables:
@@ -228,7 +229,6 @@ class DLedgerTables:
 
         The log tells of queues with messages alone, and all others will have what this one has.
         """
-        others = [peer for peer in self._member.peers if peer != self._member.store.self_id]
 
         async def ask_one(peer: str) -> None:
             if address := await self._ask(peer):
@@ -236,8 +236,12 @@ class DLedgerTables:
 
         with trio.move_on_after(_NEWS_S):
             async with trio.open_nursery() as nursery:
-                for peer in others:
+                for peer in self._others:
                     nursery.start_soon(ask_one, peer)
+
+    @property
+    def _others(self) -> list[str]:
+        return [peer for peer in self._member.peers if peer != self._member.store.self_id]
 
     def note_is_master(self, term: int) -> None:
         """From now on, in ``term``, nobody's tables are newer than those of this broker."""
@@ -246,7 +250,7 @@ class DLedgerTables:
 
     async def _ask_others(self, ask: Callable[[str], Awaitable[bool]], is_done: Callable[[], bool]) -> None:
         """Ask all, and again those who did not answer, until it is done; no longer than some seconds."""
-        silent = {peer for peer in self._member.peers if peer != self._member.store.self_id}
+        silent = set(self._others)
 
         async def ask_one(peer: str) -> None:
             if await ask(peer):
@@ -265,15 +269,31 @@ class DLedgerTables:
         if address := await self._ask(peer):
             await self._link.synchronize(address)
 
-    async def _take_last_changes(self, peer: str) -> None:
-        """Take what the last master has told clients since it was asked for its tables, if it has only handed over.
+    async def _take_last_changes(self) -> None:
+        """Take what the last master was told by clients since it was asked for its tables, if it has only handed over.
 
-        One that was restarted meanwhile may have older ones, or none.
+        It need not be that which was followed last: of two changes at once nobody may have noticed the first. One that
+        was restarted meanwhile may have older tables, or none.
         """
-        if address := await self._ask(peer):
-            origin = await self._link.ask_tables_origin(address)
-            if origin is not None and origin.was_master and origin.term == self._followed_term:
-                await self._link.synchronize(address)
+        found, last = dict[str, TablesOrigin](), TablesOrigin(self._store.role.term - 1, was_master=True)
+
+        async def look_at(peer: str) -> None:
+            address = await self._ask(peer)
+            if address and (origin := await self._link.ask_tables_origin(address)):
+                found[address] = origin
+                if origin >= last:
+                    nursery.cancel_scope.cancel()
+
+        with trio.move_on_after(_NEWS_S) as limit:
+            async with trio.open_nursery() as nursery:
+                for peer in self._others:
+                    nursery.start_soon(look_at, peer)
+        newest = max(found, key=lambda one: found[one], default="")
+        if newest and found[newest] > self.origin:
+            with trio.move_on_after(_OTHERS_S) as limit:
+                await self._link.synchronize(newest)
+        if limit.cancelled_caught:
+            logger.warning("dledger_tables.last_changes_not_taken", next=_NEXT_WITHOUT_CHANGES)
 
     async def _take_newest(self) -> None:
         """Take the newest tables of those that others have had since they started, or were master with.

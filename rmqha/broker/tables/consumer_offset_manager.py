@@ -13,6 +13,7 @@ from rmqha.codec import java_json
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
+from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 
@@ -41,8 +42,10 @@ class ConsumerOffsetManager:
         self._table: OffsetTable = {}
         self._entries = self._size = 0
         self._shares = OffsetShares()
-        self._told: dict[str, OffsetTable] = {}
-        """By its address what the master told last, if it is one process that is followed."""
+        self._role: Role | None = None
+        """Of this broker, if its group elects the master."""
+        self._committed_here: set[tuple[str, int]] = set()
+        """What clients have told this broker since no master told as much, while it was none; of such a group."""
         self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
@@ -54,6 +57,20 @@ class ConsumerOffsetManager:
     def connect(self, queues: ConsumeQueueTable) -> None:
         """From now on follow the queues of a store that is loaded: what begins anew is forgotten."""
         self._queues, queues.on_begun_again = queues, self.forget_queue
+
+    def elect(self, role: Role) -> None:
+        """From now on masters are elected: what one has in its whole table counts, but for what came here alone.
+
+        That is what clients commit while ``role`` is no master's, until a master has as much. Whatever else is here,
+        from a file or of an earlier master, goes back, or is forgotten, as the present one says.
+        """
+        self._role = role
+        role.subscribe(self._on_role)
+
+    def _on_role(self) -> None:
+        """A master's table is that of all."""
+        if self._role is not None and self._role.is_master:
+            self._committed_here.clear()
 
     def commit_offset(self, group: str, topic: str, queue_id: int, *, offset: int, peer: str = "") -> None:
         """Remember that ``group`` goes on at ``offset``, as the client at ``peer`` says.
@@ -73,6 +90,8 @@ class ConsumerOffsetManager:
             self._put_new(key, queue_id, offset)
         else:
             queues[queue_id] = offset
+        if peer and self._role is not None and not self._role.is_master:
+            self._committed_here.add((key, queue_id))
         self.dirty = True
 
     def _check_new(self, group: str, topic: str, *, host: str) -> None:
@@ -193,6 +212,7 @@ class ConsumerOffsetManager:
         if queues.pop(queue_id, None) is None:  # somebody else was faster, in between two turns
             return
         self._shares.give_back(key, queue_id)
+        self._committed_here.discard((key, queue_id))
         self._entries -= 1
         self._size -= _QUEUE_SIZE
         if not queues:
@@ -200,48 +220,46 @@ class ConsumerOffsetManager:
             self._size -= _size_of_key(key)
         self.dirty = True
 
-    def follow(self, master: str) -> None:
-        """The master at this address is one process from now on: another has another address, or this is called again.
-
-        What it sets back, or deletes, having told it before, is so here, unless somebody has committed here since.
-        """
-        self._told = {master: {}}
-
-    async def merge_from_master(self, table: OffsetTable, *, master: str = "") -> None:
+    async def merge_from_master(self, table: OffsetTable, *, is_whole: bool = False) -> None:
         """Take over the master's offsets, keeping a larger one of our own; commits go on meanwhile.
 
         RocketMQ's slave takes the master's value even backwards, so what consumers committed to the slave while
-        the master was away is consumed again (#1094; spec: ha §12). The price: a reset to an earlier offset stays
-        with the master it was made on. One that lies behind the queue's end is no place that anybody consumed here:
-        the queue began anew on the master, and its word counts.
+        the master was away is consumed again (#1094; spec: ha §12). The price, where no master is elected: a reset to
+        an earlier offset stays with the master it was made on. One that lies behind the queue's end is no place that
+        anybody consumed here: the queue began anew on the master, and its word counts.
 
         Args:
             table: the master's.
-            master: its address, if the table is all that it has; see :meth:`follow`.
+            is_whole: whether it is all that clients have told masters, so that :meth:`elect` applies.
 
         Raises:
             RemoteProtocolError: there would be more than are kept; the others are taken over.
         """
-        told, left_out = self._told.get(master, {}), 0
-        gone = ((key, queue) for key, queues in told.items() for queue in queues if queue not in table.get(key, {}))
-        while removed := list(islice(gone, _MERGED_AT_ONCE)):
-            for key, queue_id in removed:
-                if self._table.get(key, {}).get(queue_id) == told[key][queue_id]:
-                    self._forget(key, queue_id)
-            await trio.lowlevel.checkpoint()
+        gives_way, left_out = is_whole and self._role is not None, 0
+        if gives_way:
+            await self._forget_all_but(table)
         entries = ((key, queue_id, offset) for key, queues in table.items() for queue_id, offset in queues.items())
         while piece := list(islice(entries, _MERGED_AT_ONCE)):
-            left_out += self._merge(piece, told)
+            left_out += self._merge(piece, gives_way=gives_way)
             await trio.lowlevel.checkpoint()
-        if master and self._told:
-            self._told = {master: table}
         if left_out:
             raise RemoteProtocolError(
                 f"{left_out} of the master's consumer offsets are not taken: those of {ENTRIES_MAX} queues are kept, "
                 f"or {TABLE_SIZE_MAX} bytes, the limit"
             )
 
-    def _merge(self, entries: Iterable[tuple[str, int, int]], told: OffsetTable) -> int:
+    async def _forget_all_but(self, table: OffsetTable) -> None:
+        """What the master does not have, and nobody committed here. Its own, of transactions, come by another way."""
+        own = TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP
+        keys = (key for key in [*self._table] if not key.endswith(own))
+        known_here = ((key, queue_id) for key in keys for queue_id in list(self._table.get(key, {})))
+        while piece := list(islice(known_here, _MERGED_AT_ONCE)):
+            for key, queue_id in piece:
+                if queue_id not in table.get(key, {}) and (key, queue_id) not in self._committed_here:
+                    self._forget(key, queue_id)
+            await trio.lowlevel.checkpoint()
+
+    def _merge(self, entries: Iterable[tuple[str, int, int]], *, gives_way: bool) -> int:
         """Returns how many there was no room for."""
         left_out = 0
         for key, queue_id, offset in entries:
@@ -251,15 +269,16 @@ class ConsumerOffsetManager:
             elif known is None and offset >= 0:
                 self._put_new(key, queue_id, offset)
                 self.dirty = True
-            elif known is not None and (offset > known or 0 <= offset < known > self._known_max(key, queue_id, told)):
+            elif known is not None and (offset >= known or self._goes_back(key, queue_id, offset, gives_way=gives_way)):
                 self._table[key][queue_id] = offset
-                self.dirty = True
+                self._committed_here.discard((key, queue_id))
+                self.dirty = self.dirty or offset != known
         return left_out
 
-    def _known_max(self, key: str, queue_id: int, told: OffsetTable) -> float:
-        """What is known beyond it gives way to a smaller one of the master's."""
-        is_told = told.get(key, {}).get(queue_id) == self._table[key][queue_id]
-        return -1 if is_told else self._end_of(key, queue_id)
+    def _goes_back(self, key: str, queue_id: int, offset: int, *, gives_way: bool) -> bool:
+        """Whether what is known here gives way to a smaller one of the master's."""
+        is_known_to_all = gives_way and (key, queue_id) not in self._committed_here
+        return offset >= 0 and (is_known_to_all or self._table[key][queue_id] > self._end_of(key, queue_id))
 
     def _end_of(self, key: str, queue_id: int) -> float:
         topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]

@@ -18,10 +18,20 @@ class TablesOrigin:
     was_master: bool = False
     leader_id: str = field(default="", compare=False)
 
+    @property
+    def is_of_a_master(self) -> bool:
+        """Whether a master told them, or was this broker, since its process began."""
+        return self.term >= 0
 
-def read_tables_origin(value: Any) -> TablesOrigin:
-    """As the status has it; of a broker that does not say so, the least that it may be."""
-    term = value.get("term") if isinstance(value, dict) else None
-    if type(term) is not int:
+
+def read_tables_origin(status: dict[str, Any]) -> TablesOrigin:
+    """As a broker's status has it; of one that does not say so, the least that it may be.
+
+    That of RocketMQ's is empty: it is one that a name server takes for the master.
+    """
+    if not status:
+        return TablesOrigin(0, was_master=True)
+    value = status.get("tables")
+    if not isinstance(value, dict) or type(term := value.get("term")) is not int:
         return TablesOrigin()
     return TablesOrigin(term, was_master=value.get("was_master") is True, leader_id=str(value.get("leader_id") or ""))

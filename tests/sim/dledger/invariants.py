@@ -149,8 +149,9 @@ class Checker:
             self.violation("S7", f"what {machine.name} has committed falls from {process.committed} to {committed}")
         for index in range(max(process.committed + 1, store.ledger_begin_index, 0), committed + 1):
             self._on_committed(machine, process.log[index])
-        if process.leads and committed > process.committed:
-            self._check_rule(machine, process.log[committed], term=store.member_state.curr_term)
+        term = store.member_state.curr_term
+        if process.leads and term in self.leaders and committed > process.committed:
+            self._check_rule(machine, process.log[committed], term=term)
         process.committed = committed
         if committed >= 0 and store.committed_pos != process.log[committed].pos + process.log[committed].size:
             self.violation("S9", f"{machine.name} has committed {committed}, but bytes up to {store.committed_pos}")
@@ -158,7 +159,8 @@ class Checker:
     def _check_rule(self, machine: Machine, entry: DLedgerEntry, *, term: int) -> None:
         """Spec: dledger §7.4: an older term's entries are committed by one of this term, or once all have them.
 
-        Or had them, and have deleted them: a leader that was started again may not know that they are committed.
+        Or had them, and have deleted them: a leader that was started again may not know that they are committed. What
+        one has that was not yet seen to lead, it may have heard of as a follower.
         """
         is_durable = self.world.swarm.acks_flushed
         if entry.term != term and not all(

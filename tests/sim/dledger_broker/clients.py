@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.group_headers import DeleteSubscriptionGroupRequestHeader
 from rmqha.codec.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
@@ -28,6 +29,7 @@ _AGAIN_S: Final = 0.1
 _HELD_S: Final = 1.0
 _PAUSE_S: Final = (0.01, 0.3)
 _COMMITS: Final = 0.3
+_DELETED: Final = 0.3
 
 
 class _Actor:
@@ -153,6 +155,16 @@ class Consumer(_Actor):
         for key in self._positions:
             self._positions[key] = len(self._world.streams.queues[key])
         await self.settle()
+
+    async def go_back(self) -> None:
+        """As an operator has a group do: it goes on at the beginning, or is deleted."""
+        is_deleted = self._random.random() < _DELETED
+        self._positions.update(dict.fromkeys(self._positions, 0))
+        await self.settle()
+        if is_deleted and (line := self._line) is not None:
+            header = encode_header(DeleteSubscriptionGroupRequestHeader(self.name, remove_offset=True))
+            request = RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields=header)
+            await line.ask(request, lambda _: None)
 
     async def _commit(self, line: Line | None, key: Key) -> None:
         assert line is not None, "it was made"

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from rmqha.broker.dledger import dledger_replication, dledger_tables
+from rmqha.broker.tables import tables_origin
 from rmqha.dledger import dledger_commit_log
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.replication.watermark import Watermark
@@ -10,6 +11,7 @@ from tests.sim.mutant import Mutant, always, nothing, nothing_async
 
 Replication: Final = dledger_replication.DLedgerReplication
 Tables: Final = dledger_tables.DLedgerTables
+Origin: Final = tables_origin.TablesOrigin
 Log: Final = dledger_commit_log.DLedgerCommitLog
 
 PLANTED: Final[dict[str, Mutant]] = {}
@@ -80,6 +82,13 @@ def _forget_the_last(self: Any, start: int, end: int) -> tuple[Any, int]:
     return (requests[:-1] if len(requests) > 2 else requests), at
 
 
+async def _take_from_the_last_followed(self: Any) -> None:
+    if self._followed and (address := await self._ask(self._followed)):
+        origin = await self._link.ask_tables_origin(address)
+        if origin is not None and origin.was_master and origin.term == self._followed_term:
+            await self._link.synchronize(address)
+
+
 def _keep_flushed(self: Any, end: int) -> None:
     flushed = self.flushed.value
     _on_cut(self, end)
@@ -107,4 +116,9 @@ _planted("of three messages one is not dispatched", (Log, "records", _forget_the
 _planted("followers take no tables over", (Tables, "follow", nothing_async))
 _planted("a new leader asks nobody for tables", (Tables, "learn_as_leader", nothing_async))
 _planted("who leads before it has followed anybody asks nobody for tables", (Tables, "_take_newest", nothing_async))
+_planted(
+    "a new leader asks whom it followed last for changes",
+    (Tables, "_take_last_changes", _take_from_the_last_followed),
+)
+_planted("followers keep what is set back or deleted", (Origin, "is_of_a_master", property(always(False))))
 _planted("a broker that cannot dispatch leads", (Replication, "may_lead", property(always(True))))

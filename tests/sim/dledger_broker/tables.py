@@ -1,5 +1,6 @@
 """The tables that brokers of a group have from their master, and what becomes of them when another one leads."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -19,6 +20,8 @@ _MASTER_S: Final = 10.0
 _LOOK_S: Final = 0.25
 _MOMENT_S: Final = 0.001
 _RESTARTED: Final = 0.5
+_SECOND: Final = 0.5
+_GOES_ON: Final = 0.5
 _HAS_STOOD: Final = 0.5
 _DELIVERED_AGAIN_S: Final = 2.5
 """A new master would deliver again what it does not know to be delivered by then."""
@@ -42,13 +45,20 @@ class Tables:
         if master is None:
             return
         before, delivered = tables_of(master), self._delivered()
-        heir = self._random.choice([machine for machine in world.brokers if machine is not master])
-        if self._random.random() < _RESTARTED:  # it has saved nothing of late, and asked nobody yet
+        between, heir = self._random.sample([machine for machine in world.brokers if machine is not master], 2)
+        handovers = Handovers(world, is_taken=world.producers[0].send)
+        is_restarted, is_second = (self._random.random() < chance for chance in (_RESTARTED, _SECOND))
+        if is_restarted or is_second:
+            is_on = self._random.random() < _GOES_ON
             for consumer in world.consumers:
-                await consumer.advance()
+                await (consumer.advance() if is_on else consumer.go_back())
             before = tables_of(master)
+        if is_restarted:  # it has saved nothing of late, and asked nobody yet
             await self._restart(heir, has_stood=self._random.random() < _HAS_STOOD)
-        await Handovers(world, is_taken=world.producers[0].send).hand_over(heir.name)
+        elif is_second:  # it has hardly noticed that another leads in between
+            await handovers.hand_over(between.name)
+            await self._until(lambda: between.master is not None)
+        await handovers.hand_over(heir.name)
         new = await self._wait_master()
         if new is None or world.checker.violations:
             return
@@ -66,11 +76,16 @@ class Tables:
         if has_stood:
             self._let_stand(machine)
         machine.boot()
+
+        def is_there() -> bool:
+            life = machine.life
+            return machine.leads or (life is not None and bool(life.broker.role.master))
+
+        await self._until(is_there)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
         with trio.move_on_after(_MASTER_S):
-            while True:
-                life = machine.life
-                if machine.leads or (life is not None and life.broker.role.master):
-                    break
+            while not condition():  # noqa: ASYNC110 - they tell nobody
                 await trio.sleep(_MOMENT_S)
 
     def _let_stand(self, machine: BrokerMachine) -> None:
