@@ -66,8 +66,8 @@ class StoreConfig:
         high=64 << 20,
         roles=MASTER,
         meaning="Largest body of a message, or of a whole batch. Larger sends are answered "
-        "MESSAGE_ILLEGAL. If it is not set, a small mappedFileSizeCommitLog lowers it. Once it is lowered, larger "
-        "messages that wait to be put again (delayed ones, retries) hold up those behind them until it is raised.",
+        "MESSAGE_ILLEGAL. If it is not set, a small mappedFileSizeCommitLog lowers it. It is for sends alone: larger "
+        "messages that are stored already are delivered, committed, asked about and sent back all the same.",
     )
     flush_disk_type: FlushDiskType = key(
         "flushDiskType",
