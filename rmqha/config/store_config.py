@@ -218,5 +218,6 @@ class StoreConfig:
         "messageDelayLevel",
         DELAY_LEVELS,
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        meaning="Delays of level 1, 2, ...; must be the same on a master and its slaves.",
+        meaning="Delays of level 1, 2, ...; must be the same on a master and its slaves. What waits at a level that is "
+        "taken away comes when it is due.",
     )
