@@ -131,6 +131,7 @@ class BrokerStatus:
             "stopped_queues": store.queues.stopped.describe() or None,
             "damaged_records": store.damaged_records.describe(store.min_offset) or None,
             "dropped": store.dropped or None,
+            "undeliverable": _undeliverable(store.stats.undeliverable_messages) or None,
             "hidden_messages": store.hidden_messages(),
             "deleted_early": store.cleaner.early.facts(now=self._clock()),
             "topics_refused": self._tables.topics.refused.facts(now_ms=self._now_ms()),
@@ -148,6 +149,13 @@ class BrokerStatus:
         """The one that ends first, of those that this process shows."""
         first = first_to_expire()
         return first and {"path": first.path, "expires_in_s": round(first.at_s - self._now_ms() / 1000)}
+
+
+def _undeliverable(count: int) -> str:
+    if not count:
+        return ""
+    were = "delayed message was" if count == 1 else "delayed messages were"
+    return f"{count:,} {were} left out since the start: no log can hold what they would become"
 
 
 def readable_bytes(size_bytes: int) -> str:

@@ -33,6 +33,7 @@ class Page(StrEnum):
     BELOW_MIN = "docs/operations.md, 'Slave below the master'"
     DAMAGED = "docs/operations.md, 'A damaged record'"
     DROPPED = "docs/operations.md, 'Records that a start cut'"
+    UNDELIVERABLE = "docs/operations.md, 'A delayed message that cannot be delivered'"
     LOST_TABLES = "docs/operations.md, 'A table that is lost'"
     HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
     CERTIFICATES = "docs/security.md, 'Making certificates'"

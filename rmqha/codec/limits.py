@@ -6,7 +6,6 @@ from typing import Final
 from rmqha.codec.record.layout import (
     BLANK_SIZE_MIN,
     PROPERTIES_SIZE_MAX,
-    RECORD_SIZE_EXTRA_MAX,
     TOPIC_SIZE_MAX,
     is_legal_topic,
 )
@@ -47,15 +46,18 @@ def properties_problem(properties_size: int) -> str:
     return ""
 
 
-def size_problem(body_size: int, record_size: int, *, message_size_max: int, file_size: int) -> str:
-    """Sizes of one message, or summed over a batch.
+def body_problem(body_size: int, *, message_size_max: int) -> str:
+    """Of a message that a client sends, or of a whole batch."""
+    if body_size > message_size_max:
+        return f"body of {body_size} bytes, maxMessageSize is {message_size_max}"
+    return ""
+
+
+def size_problem(record_size: int, *, file_size: int) -> str:
+    """Of one record, or of all of a batch.
 
     What cannot fit into an empty file is refused; RocketMQ burns two files on it, and answers PUT_OK.
     """
-    if body_size > message_size_max:
-        return f"body of {body_size} bytes, maxMessageSize is {message_size_max}"
-    if record_size > message_size_max + RECORD_SIZE_EXTRA_MAX:
-        return f"record of {record_size} bytes, at most maxMessageSize + {RECORD_SIZE_EXTRA_MAX} can be stored"
     if record_size + BLANK_SIZE_MIN > file_size:
         return f"{record_size} bytes and {BLANK_SIZE_MIN} more do not fit into a commitlog file of {file_size}"
     return ""

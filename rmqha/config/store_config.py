@@ -66,8 +66,8 @@ class StoreConfig:
         high=64 << 20,
         roles=MASTER,
         meaning="Largest body of a message, or of a whole batch. Larger sends are answered "
-        "MESSAGE_ILLEGAL. If it is not set, a small mappedFileSizeCommitLog lowers it. Once it is lowered, larger "
-        "messages that wait to be put again (delayed ones, retries) hold up those behind them until it is raised.",
+        "MESSAGE_ILLEGAL. If it is not set, a small mappedFileSizeCommitLog lowers it. It is for sends alone: larger "
+        "messages that are stored already are delivered, committed, asked about and sent back all the same.",
     )
     flush_disk_type: FlushDiskType = key(
         "flushDiskType",
@@ -218,5 +218,6 @@ class StoreConfig:
         "messageDelayLevel",
         DELAY_LEVELS,
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        meaning="Delays of level 1, 2, ...; must be the same on a master and its slaves.",
+        meaning="Delays of level 1, 2, ...; must be the same on a master and its slaves. What waits at a level that is "
+        "taken away comes when it is due.",
     )

@@ -65,9 +65,7 @@ class DLedgerCommitLog:
         self._data: Final = ledger.data_file_list
         self._ground: Final = ground
         self._startup: Final = startup
-        self._puts: Final = LedgerPuts(
-            ledger, pending_max=pending_max, message_size_max=ground.options.max_message_size
-        )
+        self._puts: Final = LedgerPuts(ledger, pending_max=pending_max)
         self._old: Final = OldCommitLog(ground)
         self._entries: Final = LedgerRecords(ledger, ground.options.delay_levels_ms)
         self.files: Final = LedgerLogFiles(

@@ -52,18 +52,16 @@ class LedgerPuts:
         store_timestamp_ms: of that message.
     """
 
-    def __init__(self, ledger: DLedgerMmapFileStore, *, pending_max: int, message_size_max: int) -> None:
+    def __init__(self, ledger: DLedgerMmapFileStore, *, pending_max: int) -> None:
         """Nothing is put yet.
 
         Args:
             ledger: of the member that leads.
             pending_max: with more entries than this that are not committed yet, puts are refused.
-            message_size_max: ``maxMessageSize``, of a body.
         """
         self._ledger: Final = ledger
         self._data: Final = ledger.data_file_list
         self._pending_max: Final = pending_max
-        self._message_size_max: Final = message_size_max
         self._record_size_max: Final = min(ENTRY_SIZE_MAX, self._data.mapped_file_size - MIN_BLANK_LEN) - BODY_OFFSET
         self.topic_queue_table: dict[tuple[str, int], int] = {}
         self.put_message_times_total = self.put_message_size_total = 0
@@ -156,8 +154,6 @@ class LedgerPuts:
 
     def _size_problem(self, record: PreparedRecord) -> str:
         """Why no entry can have this message; empty if one can."""
-        if len(record.body) > self._message_size_max:
-            return f"body of {len(record.body)} bytes, maxMessageSize is {self._message_size_max}"
         if record.size > self._record_size_max:
             return f"a message of {record.size} bytes, at most {self._record_size_max} fit an entry of DLedger's"
         return ""
@@ -171,7 +167,7 @@ class LedgerPuts:
 
     def _all_fit(self, batch: PreparedBatch) -> bool:
         """Whether :meth:`_size_problem` has nothing to say: thousands of records are not made for the question."""
-        return max(batch.sizes) <= self._record_size_max and max(map(len, batch.bodies)) <= self._message_size_max
+        return max(batch.sizes) <= self._record_size_max
 
 
 def _queue_problem(record: PreparedRecord) -> str:

@@ -105,6 +105,8 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
     damaged = len(broker.store.damaged_records.offsets(broker.store.min_offset))
     yield gauge("rmqha_damaged_records", "In the log, met by pulls, and not what was stored.", damaged)
     yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)
+    left_out = broker.store.stats.undeliverable_messages
+    yield counter("rmqha_undeliverable_messages", "Delayed ones that were left out: they can never be put.", left_out)
 
 
 def troubles(broker: BrokerController) -> Iterator[Metric]:

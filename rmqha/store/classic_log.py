@@ -18,7 +18,6 @@ def make_classic_log(ground: StoreGround) -> CommitLog:
     return CommitLog(
         segments,
         AllocateMappedFileService(segments, flags=flags),
-        message_size_max=options.max_message_size,
         now_ms=ground.now_ms,
         fail=flags.fail,
         delay_levels_ms=options.delay_levels_ms,

@@ -14,7 +14,7 @@ from rmqha.codec.delay_level import DELAY_LEVELS_MS
 from rmqha.codec.limits import size_problem, topic_problem
 from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.encoder import PreparedRecord
-from rmqha.codec.record.layout import BLANK_SIZE_MIN, RECORD_SIZE_EXTRA_MAX, encode_blank, enters_queue
+from rmqha.codec.record.layout import BLANK_SIZE_MIN, encode_blank, enters_queue
 from rmqha.codec.record.prepared_batch import PreparedBatch
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.memory import BytesLike
@@ -46,7 +46,6 @@ class CommitLog:
         queue: MappedFileQueue,
         allocate: AllocateMappedFileService,
         *,
-        message_size_max: int,
         now_ms: Callable[[], int],
         fail: Callable[[StoreWriteError], None],
         delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
@@ -72,10 +71,8 @@ class CommitLog:
         self._read_records: Final = reader.records
         self._recent: Final = RecentRecords()
         self._allocate = allocate
-        self._message_size_max = message_size_max
         self._now_ms = now_ms
         self._fail = fail
-        self._record_size_max = min(message_size_max + RECORD_SIZE_EXTRA_MAX, queue.file_size - BLANK_SIZE_MIN)
 
     @property
     def files(self) -> MappedFileQueue:
@@ -167,15 +164,14 @@ class CommitLog:
         parts: list[BytesLike] = []
         appended: list[DispatchRequest | None] = []
         base, position, room = segment.file_from_offset, segment.wrote_position, segment.size - BLANK_SIZE_MIN
-        size_max, body_size_max, table = self._record_size_max, self._message_size_max, self.topic_queue_table
+        size_max, table = self.queue.file_size - BLANK_SIZE_MIN, self.topic_queue_table
         goes_on, blank_size, new = True, 0, tuple.__new__  # a third of the time of AppendResult(...)
         for request in islice(requests, len(results), None):
             if not isinstance(request, PreparedRecord):
-                size, problem = request.size, self._batch_problem(request)
+                size, problem = request.size, self._problem(request)
             else:
-                topic, queue_id, size, body, _, _, _, sys_flag, _, _, _, _, _, tags_code, uniq_key, keys = request
-                is_sound = size <= size_max and len(body) <= body_size_max and queue_id >= 0 and topic
-                problem = "" if is_sound else self._problem(request)
+                topic, queue_id, size, _, _, _, _, sys_flag, _, _, _, _, _, tags_code, uniq_key, keys = request
+                problem = "" if size <= size_max and queue_id >= 0 and topic else self._problem(request)
             if problem:
                 results.append(AppendResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=problem))
                 continue
@@ -212,34 +208,13 @@ class CommitLog:
             self.last_store_timestamp_ms = now_ms
         return goes_on
 
-    def _problem(self, record: PreparedRecord) -> str:
-        """Why this record cannot be stored in any segment, empty if it can (spec: commitlog §2.9)."""
-        if (
-            record.size > self._record_size_max
-            or len(record.body) > self._message_size_max
-            or record.queue_id < 0
-            or not record.topic
-        ):
-            if record.queue_id < 0:
-                return f"there is no queue {record.queue_id}"
-            return topic_problem(record.topic) or self._size_problem(len(record.body), record.size)
-        return ""
-
-    def _batch_problem(self, batch: PreparedBatch) -> str:
-        if not batch:
+    def _problem(self, request: PutRequest) -> str:
+        """Why this cannot be stored in any segment, empty if it can (spec: commitlog §2.9)."""
+        if not request.size:
             return "the batch is empty"
-        is_small = max(batch.sizes) <= self._record_size_max and max(map(len, batch.bodies)) <= self._message_size_max
-        if not is_small or batch.queue_id < 0 or not batch.topic:
-            return next(filter(None, map(self._problem, batch)))
-        return self._size_problem(0, batch.size) if batch.size + BLANK_SIZE_MIN > self.queue.file_size else ""
-
-    def _size_problem(self, body_size: int, record_size: int) -> str:
-        return size_problem(
-            body_size,
-            record_size,
-            message_size_max=self._message_size_max,
-            file_size=self.queue.file_size,
-        )
+        if request.queue_id < 0:
+            return f"there is no queue {request.queue_id}"
+        return topic_problem(request.topic) or size_problem(request.size, file_size=self.queue.file_size)
 
     def _encode_batch(self, batch: PreparedBatch, parts: list[BytesLike], *, offset: int, now_ms: int) -> AppendResult:
         key = (batch.topic, batch.queue_id)

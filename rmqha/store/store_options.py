@@ -16,8 +16,6 @@ class StoreOptions:
     """Must be the same on master and slave."""
     mapped_file_size_consume_queue: int
     """Bytes; rounded down to whole units."""
-    max_message_size: int
-    """Bytes of a body."""
     sync_flush: bool
     """flushDiskType=SYNC_FLUSH: group commit, and nothing is dispatched before it is durable."""
     flush_interval_commit_log_s: float

@@ -47,6 +47,7 @@ class StoreStatsService:
         put_message_failed_times: puts that were refused, or not stored.
         put_message_unsafe: puts that are in the log and were not answered with PUT_OK, by their status.
         sends_refused: requests of producers that were refused before anything was put.
+        undeliverable_messages: delayed messages that could not be put where they belong, and never can.
         get_message_times_total_found: pulls that found messages.
         get_message_times_total_miss: pulls that found none.
         get_message_transfered_msg_count: messages that pulls found.
@@ -62,6 +63,7 @@ class StoreStatsService:
         self.put_message_failed_times = 0
         self.put_message_unsafe: Final = Counter[PutMessageStatus]()
         self.sends_refused = 0
+        self.undeliverable_messages = 0
         self.get_message_times_total_found = 0
         self.get_message_times_total_miss = 0
         self.get_message_transfered_msg_count = 0

@@ -65,10 +65,12 @@ def test_numbers_that_the_table_of_keys_cannot_import_are_the_same_there() -> No
     assert load_config(None).message_delay_level == tuple(delay_ms / 1000 for delay_ms in DELAY_LEVELS_MS)
 
 
-def test_settings_reach_the_store() -> None:
+def test_settings_reach_sends_and_the_store() -> None:
     changed = {"flushIntervalCommitLog": "123", "maxMessageSize": "4567", "fileReservedTime": "5", "deleteWhen": "07"}
-    made = options.store_options(load_config(None, CONFIGURED | changed), Tuning(open_files_max=5))
-    assert (made.flush_interval_commit_log_s, made.max_message_size, made.open_files_max) == (0.123, 4567, 5)
+    config = load_config(None, CONFIGURED | changed)
+    made = options.store_options(config, Tuning(open_files_max=5))
+    assert options.send_rules(config, store_host=bytes(8)).message_size_max == 4567
+    assert (made.flush_interval_commit_log_s, made.open_files_max) == (0.123, 5)
     assert (made.clean.file_reserved_time_s, made.clean.delete_when) == (5 * 3600.0, (7,))
 
 

@@ -52,6 +52,13 @@ def test_the_size_of_the_table_follows_its_changes(monkeypatch: pytest.MonkeyPat
     make(topics, "fourth")
 
 
+def test_a_groups_topic_has_no_more_queues_than_a_topic_can() -> None:
+    """Groups may come of a RocketMQ broker's table, with any number."""
+    topics = TopicConfigManager(topic_rules("cluster", "broker", max_queues=100_000), now_ms=lambda: 1)
+    made = topics.create_topic_in_send_message_back_method("%RETRY%g", queue_nums=70_000)
+    assert (made.read_queue_nums, made.write_queue_nums) == (65_536, 65_536)
+
+
 def test_a_topic_that_a_table_taken_over_does_not_have_is_on_no_hosts_account() -> None:
     """A member of a group that follows takes over its leader's table, and may lead again."""
     topics = TopicConfigManager(topic_rules(max_queues=10), now_ms=lambda: 1)

@@ -43,17 +43,6 @@ async def test_the_largest_half_message_is_asked_about_and_committed(
         assert [len(message.body) for message in await seen(broker, topic=topic)] == [64_000]
 
 
-async def test_what_is_too_large_by_now_holds_nothing_up(machine: Machine, autojump_clock: MockClock) -> None:
-    """MaxMessageSize was lowered."""
-    async with machine.broker(), producer_of(machine) as producer:
-        await producer.prepare(bytes(5000))
-    async with machine.broker(maxMessageSize="1000"), producer_of(machine) as producer:
-        await producer.join()
-        await producer.prepare(b"small")
-        _, message = await producer.wait_asked(1)
-        assert message.body == b"small"
-
-
 async def test_what_only_rocketmq_writes_holds_nothing_up(machine: Machine, autojump_clock: MockClock) -> None:
     """A NUL among its properties: it can be copied nowhere."""
     record = prepare(

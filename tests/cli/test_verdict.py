@@ -83,6 +83,7 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
         (slave("below-min"), Page.BELOW_MIN),
         (slave("diverged"), Page.DIVERGED),
         (master(connection(), damaged_records="a record is damaged"), Page.DAMAGED),
+        (master(connection(), undeliverable="1 delayed message was left out"), Page.UNDELIVERABLE),
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
         (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
         (slave("disk-full"), Page.SLAVE_FULL),

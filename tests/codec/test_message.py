@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.codec.host import decode_host, encode_host, parse_host
-from rmqha.codec.limits import properties_problem, size_problem, topic_problem
+from rmqha.codec.limits import body_problem, properties_problem, size_problem, topic_problem
 from rmqha.codec.message_id import decode_message_id, encode_message_id
 from rmqha.codec.record.encoder import prepare
 from rmqha.codec.record.layout import encode_blank, is_legal_topic, record_size
@@ -192,10 +192,10 @@ def test_what_is_no_message_id_is_refused(text: str) -> None:
         (topic_problem("a\n"), "the topic 'a\\n' may only hold"),
         (properties_problem(32767), ""),
         (properties_problem(32768), "properties of 32768 bytes"),
-        (size_problem(100, 191, message_size_max=100, file_size=199), ""),
-        (size_problem(100, 191, message_size_max=100, file_size=198), "191 bytes and 8 more do not fit"),
-        (size_problem(101, 192, message_size_max=100, file_size=1 << 20), "body of 101 bytes, maxMessageSize is 100"),
-        (size_problem(0, 65637, message_size_max=100, file_size=1 << 20), "record of 65637 bytes"),
+        (size_problem(191, file_size=199), ""),
+        (size_problem(191, file_size=198), "191 bytes and 8 more do not fit"),
+        (body_problem(100, message_size_max=100), ""),
+        (body_problem(101, message_size_max=100), "body of 101 bytes, maxMessageSize is 100"),
     ],
 )
 def test_limits(problem: str, wanted: str) -> None:

@@ -27,7 +27,7 @@ OK = PutMessageStatus.PUT_OK
 class Bench:
     """A commit log on a simulated disk, with the service that makes its segments."""
 
-    def __init__(self, *, message_size_max: int = 3500) -> None:
+    def __init__(self) -> None:
         self.device = SimDisk(latency_s=(0.001, 0.001))
         self.disk = self.device.mount()
         self.disk.makedirs("/log")
@@ -40,7 +40,6 @@ class Bench:
         self.log = CommitLog(
             self.queue,
             self.allocate,
-            message_size_max=message_size_max,
             now_ms=self.now_ms,
             fail=self.failures.append,
         )
@@ -145,12 +144,11 @@ async def test_a_put_reports_what_it_took_while_the_segment_is_being_made(
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        (message(b"x" * 3501), "body of 3501 bytes, maxMessageSize is 3500"),
+        (message(size=4089), "4089 bytes and 8 more do not fit"),
         (message(topic=""), "the topic is empty"),
         (message(queue_id=-1), "no queue -1"),
         (batch_of(message(size=2000), message(size=2089)), "4089 bytes and 8 more do not fit"),
         (batch_of(*[message(size=1000)] * 70), "70000 bytes"),
-        (batch_of(message(), message(b"x" * 3501)), "maxMessageSize"),
         (batch_of(message(queue_id=-1), message(queue_id=-1)), "no queue -1"),
         (batch_of(message(topic="")), "the topic is empty"),
         (batch_of(), "the batch is empty"),
@@ -165,11 +163,7 @@ async def test_what_can_never_be_stored_is_refused_before_the_append(
     assert (before.queue_offset, after.queue_offset, after.wrote_offset) == (0, 1, before.end_offset)
 
 
-async def test_a_record_of_exactly_a_segment_less_a_blank_fits(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
-    bench = Bench(message_size_max=1 << 20)
-    nursery.start_soon(bench.allocate.run)
+async def test_a_record_of_exactly_a_segment_less_a_blank_fits(autojump_clock: MockClock, bench: Bench) -> None:
     (fits,) = await bench.put(message(size=SEGMENT - 8))
     (refused,) = await bench.put(message(size=SEGMENT - 7))
     assert (fits.status, refused.status) == (OK, PutMessageStatus.MESSAGE_ILLEGAL)
@@ -188,7 +182,7 @@ async def test_a_failed_write_counts_for_nothing(autojump_clock: MockClock, benc
     bench.device.faults.write_errors = 1
     end = bench.log.max_offset
     results = await bench.put(
-        message(b"x" * 3501), message(size=100), batch_of(message(size=100), message(size=100)), message(size=2000)
+        message(size=4089), message(size=100), batch_of(message(size=100), message(size=100)), message(size=2000)
     )
     assert {result.status for result in results} == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
     assert all("errno 5" in result.remark for result in results)

@@ -169,7 +169,7 @@ async def test_a_segment_is_read_in_pieces(autojump_clock: MockClock, monkeypatc
 
 async def test_where_queues_go_on_is_learned_in_turns(autojump_clock: MockClock) -> None:
     """A peer may have brought gigabytes that are not dispatched yet; a large record is no end of the log."""
-    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 23, max_message_size=1 << 20) as store:
+    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 23) as store:
         store.connect_replication(confirmed=lambda: 0)
         small = [message(size=1000, queue_id=number % 2) for number in range(9000)]
         await put(store, *small, message(size=600_000), message(queue_id=1), message(queue_id=2))

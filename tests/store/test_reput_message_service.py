@@ -118,7 +118,7 @@ async def test_a_blank_is_crossed_only_when_all_of_it_may_be_seen(autojump_clock
 
 async def test_many_rounds_and_large_records(autojump_clock: MockClock) -> None:
     big = 600_000
-    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 21, max_message_size=1 << 20) as store:
+    async with running(SimDisk().mount(), mapped_file_size_commit_log=1 << 21) as store:
         await put(store, *[message(size=1000) for _ in range(600)], message(size=big), message())
         await dispatched(store)
         assert [entry[1] for entry in entries(store)] == [1000] * 600 + [big, 105]

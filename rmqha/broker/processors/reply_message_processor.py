@@ -11,6 +11,7 @@ import structlog
 from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.puts.sent_records import SendRules, born_host_of
+from rmqha.broker.puts.stored_properties import SendRefusedError
 from rmqha.broker.tables.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
@@ -145,6 +146,7 @@ class ReplyMessageProcessor:
         if not self._rules.stores_replies:
             return "0", 0
         try:
+            self._rules.check_body(len(body))
             record = prepare(
                 header.topic,
                 body,
@@ -157,7 +159,7 @@ class ReplyMessageProcessor:
                 sys_flag=header.sys_flag & ~SysFlag.TRANSACTION_TYPE,
                 reconsume_times=header.reconsume_times,
             )
-        except LocalProtocolError as error:
+        except (LocalProtocolError, SendRefusedError) as error:
             self._lines.log(logger.warning, "reply.not_stored", peer=peer, reason=str(error))
             return "0", 0
         result = await self._puts.put(record, wait=False)

@@ -109,7 +109,7 @@ class SendBackProcessor:
         if self._is_dead(group, message, header, client_version=request.version):
             dead = self._retries.dead_letter_topic(header.group, peer=connection.peer)
             return self._prepare(message, dead.topic_name, 0, delay_level=0)
-        queue_id = self._retries.next_queue(group.retry_queue_nums)
+        queue_id = self._retries.next_queue(max(1, min(group.retry_queue_nums, retry.write_queue_nums)))
         delay_level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
         return self._prepare(message, retry.topic_name, queue_id, delay_level=delay_level)
 

@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.codec import java_json
@@ -18,6 +19,7 @@ from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import DeleteSubscriptionGroupRequestHeader
 from rmqha.codec.headers import decode_header
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.route import QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.answers_in_turns import AnswersInTurns
@@ -39,6 +41,7 @@ class SubscriptionGroupProcessor:
     def __init__(self, metadata: MetadataService, role: Role, *, answers: AnswersInTurns) -> None:
         self._metadata = metadata
         self._groups = metadata.groups
+        self._topics = metadata.topics
         self._offsets = metadata.offsets
         self._role = role
         self._answers = answers
@@ -50,7 +53,10 @@ class SubscriptionGroupProcessor:
         dispatcher.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete_subscription_group)
 
     def update_and_create_subscription_group(self, connection: Connection, request: RemotingCommand) -> None:
-        """200: a group is to be as the body says; what it does not mention has RocketMQ's defaults."""
+        """200: a group is to be as the body says; what it does not mention has RocketMQ's defaults.
+
+        Its retry topic, if it is there, gets the queues that it lacks.
+        """
         self._check_role()
         self._answer(connection, request, partial(self._update, _decode_group(request.body), connection.peer))
 
@@ -73,6 +79,7 @@ class SubscriptionGroupProcessor:
 
     async def _update(self, group: SubscriptionGroupConfig, peer: str) -> None:
         self._check_role()  # it may have changed while others had their turns
+        self._topics.grow(RETRY_GROUP_TOPIC_PREFIX + group.group_name, group.retry_queue_nums)
         self._groups.update(group)
         self._lines.log(logger.info, "subscription_group.updated", group=group.group_name, peer=peer)
 
@@ -86,8 +93,12 @@ class SubscriptionGroupProcessor:
     async def _when_saved(self) -> RemotingCommand:
         self._metadata.save_soon()
         deadline = trio.current_time() + _SAVED_S
-        is_saved = await wait_reached(self._groups.saved, self._groups.made, deadline=deadline)
-        if is_saved and await wait_reached(self._offsets.saved, self._offsets.removed, deadline=deadline):
+        awaited = (
+            (self._groups.saved, self._groups.made),
+            (self._topics.saved, self._topics.made),
+            (self._offsets.saved, self._offsets.removed),
+        )
+        if all([await wait_reached(saved, number, deadline=deadline) for saved, number in awaited]):
             return RemotingCommand(ResponseCode.SUCCESS)
         remark = "it is changed, but not saved yet: it is tried again. Is the disk full, or does it not answer?"
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -98,6 +109,10 @@ def _decode_group(body: bytes) -> SubscriptionGroupConfig:
         raise RemoteProtocolError(f"a subscription group of {len(body)} bytes: at most {_BODY_SIZE_MAX} are taken")
     value = java_json.loads(body, java_keys=False)
     try:
-        return SubscriptionGroupConfig.from_json(value["groupName"], value)
+        group = SubscriptionGroupConfig.from_json(value["groupName"], value)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"the subscription group does not parse: {error!r:.200}") from None
+    if group.retry_queue_nums > QUEUE_NUMS_MAX:
+        told = f"retryQueueNums is {group.retry_queue_nums}: a topic has at most {QUEUE_NUMS_MAX} queues"
+        raise RemoteProtocolError(told)
+    return group

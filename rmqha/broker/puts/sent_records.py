@@ -13,6 +13,7 @@ from rmqha.codec.batch import BATCH_MESSAGES_MAX, ENTRY_SIZE_MIN, cut_batch
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.delayed_message import delay_level2_queue_id, waiting_properties
 from rmqha.codec.host import parse_host
+from rmqha.codec.limits import body_problem
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.record.prepared_batch import PreparedBatch
@@ -48,6 +49,7 @@ class SendRules:
     store_host: bytes
     """What message ids are made of: the advertised IP and port (commitlog §2.1, field 12)."""
     message_size_max: int
+    """Bytes of a body, of clients' sends alone: what the broker puts again was let in before."""
     writable: bool = True
     """brokerPermission has the write bit."""
     rejects_transactions: bool = False
@@ -58,6 +60,11 @@ class SendRules:
     """How many there are."""
     record_size_max: int = 2**31 - 1
     """Bytes; the log takes no more."""
+
+    def check_body(self, size: int) -> None:
+        """Of a message, or a whole batch, that a client sends. Raises SendRefusedError: it is too large."""
+        if problem := body_problem(size, message_size_max=self.message_size_max):
+            raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, problem)
 
 
 def records_of(
@@ -80,12 +87,11 @@ def records_of(
         properties: what is stored of the header's; each message of a batch gets them besides its own.
 
     Raises:
-        SendRefusedError: the batch is too large.
+        SendRefusedError: the message, or the batch, is too large.
         RemoteProtocolError: it does not parse.
         LocalProtocolError: the message does not fit its record.
     """
-    if header.batch and len(body) > rules.message_size_max:
-        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"a batch has at most {rules.message_size_max} bytes")
+    rules.check_body(len(body))
     record = prepare(
         header.topic,
         b"" if header.batch else body,

@@ -74,6 +74,7 @@ class UsualPuts:
     def accept(self, requests: Sequence[Request], start: int, peer: str, *, accepted: list[Put[Asked]]) -> int:
         """Add puts of the requests from ``start`` on to ``accepted``, while they are usual; returns how many."""
         version, new, store_host = self._topics.data_version, tuple.__new__, self._rules.store_host
+        body_size_max = self._rules.message_size_max
         born_host = _v4_host_of(peer)
         if born_host is None or len(store_host) != _HOST_V4_SIZE:
             return 0
@@ -85,8 +86,8 @@ class UsualPuts:
             known: _Destination | None = head.known
             if known is None or known.version is not version:
                 known = self._meet(head, born_host)
-                if known is None:
-                    return number - start
+            if known is None or len(body) > body_size_max:
+                return number - start
             _, topic, queue_id, empty_size, topic_field, flag, sys_flag, reconsume_times = known
             stored = None if shape is None else shape.known or self._understand(shape)
             if stored is not None:

@@ -21,6 +21,7 @@ from rmqha.codec.record.message import decode_message
 from rmqha.errors import CorruptLogError, LocalProtocolError, StoreError
 from rmqha.log_limit import LogLimit
 from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.status import PutMessageStatus
 
 logger = structlog.get_logger()
 
@@ -134,29 +135,39 @@ class DeliverDelayedMessageTask:
         result = self._store.get_message(SCHEDULE_TOPIC, self._queue_id, self._offset, max_msg_nums=count)
         if result.next_begin_offset <= self._offset:
             return f"the messages cannot be read: {result.status.value}"
-        first = result.next_begin_offset - len(result.views)
         records = [self._make_record(view) for view in result.views]
-        results = await self._puts.put_all([record for record in records if record is not None], wait=False)
+        results = await self._puts.put_all([one for one in records if isinstance(one, PreparedRecord)], wait=False)
         if not is_leading():
             return "this broker is no master any more"
         problem, log_end, unhandled = "", 0, list(reversed(results))
-        self._offset = first
+        self._offset = result.next_begin_offset - len(records)
         for record in records:
-            if record is not None:
+            why_never = record if isinstance(record, str) else ""
+            if not why_never:
                 put = unhandled.pop()
-                if not put.is_stored:
-                    problem = put.append.remark or put.status.value
+                told = put.append.remark or put.status.value
+                if put.is_stored:
+                    log_end = put.append.end_offset
+                elif put.status is PutMessageStatus.MESSAGE_ILLEGAL:
+                    why_never = told
+                else:
+                    problem = told
                     break
-                log_end = put.append.end_offset
+            if why_never:
+                self._leave_out(why_never)
             self._offset += 1
         self._offsets.advance({self.delay_level: self._offset}, log_end=log_end)
         return problem
 
-    def _make_record(self, view: memoryview) -> PreparedRecord | None:
-        """None if it can never be delivered."""
+    def _make_record(self, view: memoryview) -> PreparedRecord | str:
+        """What a message becomes, or why it can never be delivered."""
         try:
             return message_timeup(decode_message(view), self._store_host_raw, queue_for=self._store.queue_for)
         except (CorruptLogError, LocalProtocolError) as error:
-            facts = {"delay_level": self.delay_level, "reason": str(error)[:300]}
-            self._lines.log(logger.error, "schedule.undeliverable", **facts, next="left out")
-            return None
+            return str(error)
+
+    def _leave_out(self, reason: str) -> None:
+        """The next one: it stays where it is, and those behind it go on."""
+        self._store.stats.undeliverable_messages += 1
+        facts = {"delay_level": self.delay_level, "offset": self._offset, "reason": reason[:300]}
+        self._lines.log(logger.error, "schedule.undeliverable", **facts, next="left out")

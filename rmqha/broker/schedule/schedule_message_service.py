@@ -9,6 +9,7 @@ Source: spec: remoting §2.4, commitlog §2.7, §2.10; rocketmq-all-4.9.8 Schedu
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import structlog
 import trio
 
 from rmqha.broker.puts.internal_puts import InternalPuts
@@ -18,12 +19,14 @@ from rmqha.codec.delayed_message import delay_level2_queue_id
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.store.message_store import DefaultMessageStore
 
+logger = structlog.get_logger()
+
 _FLUSHED_WITHIN_S: Final = 0.25
 """A quarter of the shortest delay there is."""
 
 
 class ScheduleMessageService:
-    """One object a broker, and one task a level."""
+    """One object a broker, and one task a level; for one that is configured no more, if messages wait there."""
 
     def __init__(self, store: DefaultMessageStore, offsets: DelayOffsets, *, now_ms: Callable[[], int]) -> None:
         """Nothing is delivered yet.
@@ -40,12 +43,19 @@ class ScheduleMessageService:
         self._leading = trio.CancelScope()
         self._role_changed = trio.Event()
         self._arrived: Final = dict[int, trio.Event]()
+        """Of the queues that have a task."""
+        self._others: Final = set[int]()
+        """Queues that may need one."""
         store.role.subscribe(self._on_role)
 
     def on_arrival(self, topic: str, queue_id: int) -> None:
         """A queue has more messages."""
-        if topic == SCHEDULE_TOPIC and (arrived := self._arrived.get(queue_id)) is not None:
+        if topic != SCHEDULE_TOPIC:
+            return
+        if (arrived := self._arrived.get(queue_id)) is not None:
             arrived.set()
+        else:
+            self._others.add(queue_id)
 
     def running_stats(self) -> dict[str, str]:
         """What the runtime table (28) says of each level: how far it is delivered, and how many messages there were."""
@@ -80,10 +90,12 @@ class ScheduleMessageService:
 
     async def _deliver(self, puts: InternalPuts, store_host_raw: bytes) -> None:
         self._offsets.begin(len(self._delay_levels_ms))
+        self._arrived.clear()
         async with trio.open_nursery() as nursery:
-            for number, delay_ms in enumerate(self._delay_levels_ms):
+
+            def start(level: int, delay_ms: int) -> None:
                 task = DeliverDelayedMessageTask(
-                    number + 1,
+                    level,
                     delay_ms,
                     store=self._store,
                     offsets=self._offsets,
@@ -91,26 +103,51 @@ class ScheduleMessageService:
                     store_host_raw=store_host_raw,
                     now_ms=self._now_ms,
                 )
+                self._arrived[delay_level2_queue_id(level)] = trio.Event()
                 nursery.start_soon(self._run, task, self._leading)
-            await self._keep_flushed()
 
-    async def _keep_flushed(self) -> None:
-        """Until a message is flushed nobody knows when it is due, nor does its delivery count; until cancelled.
+            for number, delay_ms in enumerate(self._delay_levels_ms):
+                start(number + 1, delay_ms)
+            self._others.update(await self._store.queues.ids_of_in_turns(SCHEDULE_TOPIC))
+            await self._keep_on(start)
+
+    async def _keep_on(self, start: Callable[[int, int], None]) -> None:
+        """Start the tasks of levels that are gone when they are needed, and have messages flushed; until cancelled."""
+        while True:
+            for queue_id in sorted(self._others - self._arrived.keys()):
+                self._start_gone(queue_id + 1, start)
+            self._others.clear()
+            await trio.sleep(_FLUSHED_WITHIN_S)
+            self._flush()
+
+    def _start_gone(self, level: int, start: Callable[[int, int], None]) -> None:
+        """Have messages that wait at a level that is configured no more delivered when they are due.
+
+        How long its delay was nobody knows: what is due later than files are kept a clock said that has been set back.
+        """
+        queue_end = self._store.next_queue_offset(SCHEDULE_TOPIC, delay_level2_queue_id(level))
+        waiting = queue_end - self._offsets.offset_of(level)
+        if waiting > 0:
+            facts = {"delay_level": level, "waiting": waiting, "levels": len(self._delay_levels_ms)}
+            logger.warning("schedule.level_gone", **facts, next="they are delivered when they are due")
+            kept_ms = round(self._store.options.clean.file_reserved_time_s * 1000)
+            start(level, max([kept_ms, *self._delay_levels_ms]))
+
+    def _flush(self) -> None:
+        """Until a message is flushed nobody knows when it is due, nor does its delivery count.
 
         With ASYNC_FLUSH that may take many seconds, unless somebody asks for it.
         """
-        store, levels = self._store, range(len(self._delay_levels_ms))
-        while True:
-            await trio.sleep(_FLUSHED_WITHIN_S)
-            if store.flushed_offset < store.max_offset and (
-                self._offsets.has_unsettled
-                or any(
-                    (end := store.next_queue_offset(SCHEDULE_TOPIC, queue_id))  # most levels are never used
-                    and end > store.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
-                    for queue_id in levels
-                )
-            ):
-                store.request_flush()
+        store = self._store
+        if store.flushed_offset < store.max_offset and (
+            self._offsets.has_unsettled
+            or any(
+                (end := store.next_queue_offset(SCHEDULE_TOPIC, queue_id))  # most levels are never used
+                and end > store.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+                for queue_id in self._arrived
+            )
+        ):
+            store.request_flush()
 
     async def _run(self, task: DeliverDelayedMessageTask, leading: trio.CancelScope) -> None:
         queue_id = delay_level2_queue_id(task.delay_level)

@@ -5,7 +5,7 @@ The commitlog is the truth: a topic found in the consume queues but missing here
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
@@ -143,6 +143,8 @@ class TopicConfigManager:
     ) -> TopicConfig:
         """The topic's configuration, created on first use whatever ``autoCreateTopicEnable`` says: a group's own topic.
 
+        It has no more queues than a topic can have, whatever a table of groups says.
+
         Raises:
             RemoteProtocolError: it is no topic, or there is no room for it, as above.
         """
@@ -151,6 +153,7 @@ class TopicConfigManager:
             return known
         if problem := topic_problem(topic):
             raise RemoteProtocolError(f"topic {topic[:80]} is not made: {problem}")
+        queue_nums = min(queue_nums, QUEUE_NUMS_MAX)
         return self._create(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=topic_sys_flag), peer)
 
     def _create(self, created: TopicConfig, peer: str) -> TopicConfig:
@@ -206,6 +209,13 @@ class TopicConfigManager:
         if topic.topic_name not in self._table:
             self.unsaved[topic.topic_name] = self.made
         self._put(topic)
+
+    def grow(self, topic: str, queue_nums: int) -> None:
+        """Let a topic, if it is there, have so many queues at least; otherwise as :meth:`update_topic_config`."""
+        known = self._table.get(topic)
+        if known is not None and known.write_queue_nums < queue_nums:
+            read_queue_nums = max(known.read_queue_nums, queue_nums)
+            self.update_topic_config(replace(known, read_queue_nums=read_queue_nums, write_queue_nums=queue_nums))
 
     def delete_topic_config(self, topic: str, ends: Mapping[int, int], *, before: int) -> None:
         """Forget a topic, and hide its messages; ``saved`` reaches ``made`` when that is in the file.

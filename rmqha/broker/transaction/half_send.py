@@ -31,13 +31,14 @@ def half_of(
     """As :func:`~rmqha.broker.puts.sent_records.records_of`, of a message that is to be seen only after a commit.
 
     Raises:
-        SendRefusedError: this broker takes none, or it leaves no room for what is noted of it later.
+        SendRefusedError: this broker takes none, it is too large, or leaves no room for what is noted of it later.
         LocalProtocolError: it does not fit its record.
     """
     if rules.rejects_transactions:
         raise SendRefusedError(
             ResponseCode.NO_PERMISSION, "this broker takes no transactional messages: rejectTransactionMessage is true"
         )
+    rules.check_body(len(body))
     kept = half_properties(properties, topic=header.topic, queue_id=queue_id)
     if len(kept) > _PROPERTIES_SIZE_MAX:
         raise SendRefusedError(

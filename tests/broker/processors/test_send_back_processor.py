@@ -180,6 +180,24 @@ async def test_a_group_without_a_retry_queue_wants_nothing_again(
     assert broker.topics.select(RETRY) is None
 
 
+@pytest.mark.parametrize("retry_queue_nums", [8, 2**31 - 1])
+async def test_it_goes_to_a_queue_that_the_retry_topic_has(
+    machine: Machine, retry_queue_nums: int, autojump_clock: MockClock
+) -> None:
+    """Each sent back made one more queue, whatever maxQueues said, and what came to those from 65,536 on nobody saw."""
+    async with machine.broker() as broker, machine.client() as client:
+        message = await consumed(client)
+        broker.topics.create_topic_in_send_message_back_method(RETRY, queue_nums=2)
+        broker.groups.update(SubscriptionGroupConfig("g", retry_queue_nums=retry_queue_nums))
+        for _ in range(9):
+            assert (await ask(client, send_back(message.physical_offset, level=1))).code == ResponseCode.SUCCESS
+        await trio.sleep(2)
+        assert sorted([len(await found(client, RETRY, queue_id)) for queue_id in range(9)]) == [0] * 7 + [4, 5]
+        retry = broker.topics.select(RETRY)
+        assert retry is not None
+        assert retry.queue_nums == 2
+
+
 async def test_a_retry_topic_that_may_not_be_written_is_not(
     client: RemotingClient, broker: BrokerController, autojump_clock: MockClock
 ) -> None:
