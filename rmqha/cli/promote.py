@@ -78,9 +78,8 @@ def promote(
     config, own = _slave(path, timeout_s=timeout_s)
     addresses, silent = other_addresses(config, own, peers, timeout_s=timeout_s)
     others = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
-    old = None
-    if old_store is not None:
-        old = look_at_old_store(old_store, config.store_path_commit_log, own.get("max_offset") or 0)
+    end = own.get("max_offset") or 0
+    old = look_at_old_store(old_store, config.store_path_commit_log, end) if old_store is not None else None
     accepted = {
         "--accept-unknown-queue-ends": accept_unknown_queue_ends,
         "--accept-lost-tail": accept_lost_tail,

@@ -89,11 +89,9 @@ class ClassicReplication:
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
         self.group: Final = ReplicationGroup(
-            config,
-            slave_addresses=self.ha_service.slave_addresses,
-            name_slave=self.ha_service.name_slave,
+            config, slave_addresses=self.ha_service.slave_addresses, name_slave=self.ha_service.name_slave,
             trouble=store.running_flags.refusal if config.is_slave else str,
-        )
+        )  # fmt: skip
         self.master_link: Final = MasterLink(self._network, config, metadata, group=self.group)
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
@@ -109,13 +107,11 @@ class ClassicReplication:
         self._master_changed = trio.Event()
         self._followed_ends: QueueEndsClient | None = None
         """On a slave: asks its master where queues end."""
-        if config.is_slave:
-            metadata.queue_ends.why_unknown = self._why_ends_unknown
+        metadata.queue_ends.why_unknown = self._why_ends_unknown
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
-        transfer = self.ha_service.group_transfer
+        promise = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)
         if self._waits_for_slaves:
-            transfer.acked.subscribe(store.confirm)
-        promise = ReplicaPromise(transfer, config.slave_timeout_s)
+            self.ha_service.group_transfer.acked.subscribe(store.confirm)
         self.promise: Final = promise if self._waits_for_slaves else None
         """As :attr:`Replication.promise`."""
         self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
@@ -339,6 +335,8 @@ class ClassicReplication:
 
     def _why_ends_unknown(self) -> str:
         """Nobody learns from this slave what it does not know itself, and takes it for all there is."""
+        if not self._config.is_slave:
+            return ""
         return NOT_ASKED if self._followed_ends is None else self._followed_ends.why_unknown
 
     def _not_learned(self) -> list[str]:
