@@ -56,6 +56,7 @@ class Transactions:
             rules=rules,
             now_ms=now_ms,
         )
+        self._service: Final = service
         self._checks: Final = TransactionalMessageCheckService(service, interval_s=rules.transaction_check_interval_s)
         self._processor: Final = EndTransactionProcessor(
             service, self._bridge, puts, access, role=store.role, store_host=rules.store_host, now_ms=now_ms
@@ -69,4 +70,5 @@ class Transactions:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._bridge.run)
+            nursery.start_soon(self._service.run)
             nursery.start_soon(self._checks.run)
