@@ -182,6 +182,24 @@ async def test_nobody_has_a_half_message_written_again_for_ever(machine: Machine
         assert len(await seen(broker, topic=HALF_TOPIC)) == 3
 
 
+@pytest.mark.parametrize("born_ahead_s", [-5, 0, 8, 30, 86_400])
+async def test_however_long_a_producer_is_not_to_be_asked_it_is_written_again_so_often_only(
+    machine: Machine, born_ahead_s: int, autojump_clock: MockClock
+) -> None:
+    """Some megabytes with an immunity of days were written again in each round of all these days."""
+    async with machine.broker(transactionCheckMax="3") as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"now")
+        born_ms = (await seen(broker, topic=HALF_TOPIC))[0].store_timestamp_ms + 1000 * born_ahead_s
+        await producer.prepare(b"x", properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x01200000", g=str(born_ms))
+        await trio.sleep(100)
+        assert b"x" in [aside.body for aside in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)]
+        written = [half for half in await seen(broker, topic=HALF_TOPIC) if half.body == b"x"]
+        assert len(written) <= 1 + 3 * 3
+        asked = [message.body for _, message in [await producer.wait_asked(1 + n) for n in range(len(producer.asked))]]
+        assert asked.count(b"x") == 3
+
+
 async def test_any_producer_of_the_group_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker() as broker, producer_of(machine) as other, producer_of(machine, group="X") as stranger:
         await stranger.join()

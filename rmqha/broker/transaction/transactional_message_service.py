@@ -245,12 +245,11 @@ class TransactionalMessageService:
         age_s = (self._now_ms() - half.born_timestamp_ms) / 1000
         if reason := self._discard_reason(half, age_s):
             return await self._discard(half, reason)
-        immunity_s = number_property(half, CHECK_IMMUNITY_TIME)
-        if age_s < -self._rules.file_reserved_time_s:
-            immunity_s = None  # born far in the future: it would be written again in each round for ever
+        immunity_s, immunity_max_s = number_property(half, CHECK_IMMUNITY_TIME), self._rules.immunity_max_s
         if immunity_s is None and 0 <= age_s < self._rules.transaction_time_out_s:
             return False
-        return await self._renew(half, mastership, asks=immunity_s is None or age_s >= immunity_s)
+        is_immune = immunity_s is not None and -immunity_max_s <= age_s < min(immunity_s, immunity_max_s)
+        return await self._renew(half, mastership, asks=not is_immune)
 
     def _discard_reason(self, half: StoredMessage, age_s: float) -> str:
         if check_times(half) >= self._rules.transaction_check_max:
