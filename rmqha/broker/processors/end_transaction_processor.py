@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+import structlog
 import trio
 
 from rmqha.broker.acl.asker import Asker
@@ -14,8 +15,16 @@ from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.acl.needed_permissions import to_send
 from rmqha.broker.puts.durability import Answer
 from rmqha.broker.puts.put_service import Put, PutMessageService
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.broker.transaction.fates import Fates
-from rmqha.broker.transaction.half_message import committed, real_destination, removal_mark, text_property
+from rmqha.broker.transaction.half_message import (
+    HALF_TOPIC,
+    committed,
+    first_place,
+    real_destination,
+    removal_mark,
+    text_property,
+)
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -28,12 +37,15 @@ from rmqha.codec.record.message import StoredMessage
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transaction_headers import EndTransactionRequestHeader
 from rmqha.errors import RemoteProtocolError
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Guard
 from rmqha.replication.role import Role
 from rmqha.shares import Shares
 from rmqha.store.status import AppendResult, PutMessageStatus
+
+logger = structlog.get_logger()
 
 WAITING_MAX: Final = 65_536
 """Ends of transactions whose half message cannot be seen yet: some 60 MB."""
@@ -51,6 +63,7 @@ class EndTransactionProcessor:
         self,
         service: TransactionalMessageService,
         bridge: TransactionalMessageBridge,
+        topics: TopicConfigManager,
         puts: PutMessageService,
         access: ClientAccess,
         *,
@@ -60,11 +73,13 @@ class EndTransactionProcessor:
     ) -> None:
         self._service: Final = service
         self._bridge: Final = bridge
+        self._topics: Final = topics
         self._puts: Final = puts
         self._access: Final = access
         self._role: Final = role
         self._store_host: Final = store_host
         self._now_ms: Final = now_ms
+        self._lines: Final = LogLimit()
         self._waiting = 0
         self._shares: Final = Shares()
 
@@ -122,6 +137,10 @@ class EndTransactionProcessor:
             self._end(asked, half)
 
     def _end(self, asked: "_Asked", half: StoredMessage) -> None:
+        if _commits(asked.header) and (topic := self._deleted_topic(half)):
+            remark = f"topic[{topic}] not exist: it was deleted after the half message was sent"
+            asked.connection.respond(asked.request, ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+            return
         records = [self._committed(half)] if _commits(asked.header) else []
         fates = self._service.fates
         places = self._service.begin_end(half)
@@ -131,6 +150,16 @@ class EndTransactionProcessor:
         first, *_ = records or [self._mark(places[0])]
         ending = _Ending(asked.request, places, marked=None if records else places[0])
         self._puts.put([_put_of(ending, first)], _Producer(asked.connection, self._puts, fates, mark=self._mark))
+
+    def _deleted_topic(self, half: StoredMessage) -> str:
+        """The topic that this half message was sent to, if it was deleted since; else empty."""
+        topic, _ = real_destination(half)
+        sent_at = self._bridge.position_of(HALF_TOPIC, first_place(half))
+        if not self._topics.was_deleted(topic, since=0 if sent_at is None else sent_at):
+            return ""
+        facts = {"topic": topic, "group": text_property(half, PGROUP), "half_offset": half.queue_offset}
+        self._lines.log(logger.warning, "transaction.undeliverable", **facts, reason="its topic was deleted")
+        return topic
 
     def _find(self, header: EndTransactionRequestHeader, asker: Asker) -> StoredMessage:
         """The half message that is meant.

@@ -14,6 +14,7 @@ import trio
 
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.delayed_message import delay_level2_queue_id, message_timeup
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
@@ -46,6 +47,7 @@ class DeliverDelayedMessageTask:
         *,
         store: DefaultMessageStore,
         offsets: DelayOffsets,
+        topics: TopicConfigManager,
         puts: InternalPuts,
         store_host_raw: bytes,
         now_ms: Callable[[], int],
@@ -58,6 +60,7 @@ class DeliverDelayedMessageTask:
         self._delay_ms: Final = delay_ms
         self._store: Final = store
         self._offsets: Final = offsets
+        self._topics: Final = topics
         self._puts: Final = puts
         self._store_host_raw: Final = store_host_raw
         self._now_ms: Final = now_ms
@@ -155,8 +158,16 @@ class DeliverDelayedMessageTask:
     def _make_record(self, view: memoryview) -> PreparedRecord | None:
         """None if it can never be delivered."""
         try:
-            return message_timeup(decode_message(view), self._store_host_raw, queue_for=self._store.queue_for)
+            message = decode_message(view)
+            record = message_timeup(message, self._store_host_raw, queue_for=self._store.queue_for)
         except (CorruptLogError, LocalProtocolError) as error:
-            facts = {"delay_level": self.delay_level, "reason": str(error)[:300]}
-            self._lines.log(logger.error, "schedule.undeliverable", **facts, next="left out")
+            self._tell_left_out(str(error)[:300])
             return None
+        if self._topics.was_deleted(record.topic, since=message.physical_offset):
+            self._tell_left_out(f"topic {record.topic} was deleted since it was sent")
+            return None
+        return record
+
+    def _tell_left_out(self, reason: str) -> None:
+        facts = {"delay_level": self.delay_level, "reason": reason}
+        self._lines.log(logger.error, "schedule.undeliverable", **facts, next="left out")
