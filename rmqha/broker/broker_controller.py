@@ -124,7 +124,7 @@ class BrokerController:
         )
         self.queue_ends: Final = QueueEnds(self.store)
         delay_offsets = DelayOffsets(lambda: min(store.confirm_offset(), store.flushed_offset))
-        self._schedule: Final = ScheduleMessageService(store, delay_offsets, now_ms=now_ms)
+        self._schedule: Final = ScheduleMessageService(store, delay_offsets, self.topics, now_ms=now_ms)
         self.metadata: Final = MetadataService(
             ConfigFiles(store.disk, f"{config.store_path_root_dir}/config"),
             self.topics,
@@ -306,15 +306,9 @@ class BrokerController:
         SendBackProcessor(self.store, puts, retries, self.access, rules=send_rules).register(dispatcher)
         rules = options.transaction_rules(config, store_host=send_rules.store_host)
         transactions = Transactions(
-            self.store,
-            self.offsets,
-            puts,
-            internal_puts,
-            self.producers,
-            self.access,
-            rules=rules,
-            now_ms=self._now_ms,
-        )
+            self.store, self.topics, self.offsets, puts, internal_puts, self.producers, self.access,
+            rules=rules, now_ms=self._now_ms,
+        )  # fmt: skip
         transactions.register(dispatcher)
         nursery.start_soon(transactions.run)
         ReplyMessageProcessor(

@@ -334,6 +334,7 @@ async def test_a_clock_that_is_set_back_keeps_nobody_waiting(autojump_clock: Moc
             10_000,
             store=broker.store,
             offsets=broker.metadata.delay_offsets,
+            topics=broker.topics,
             puts=None,  # type: ignore[arg-type]
             store_host_raw=b"",
             now_ms=lambda: 1000,

@@ -18,7 +18,7 @@ def test_all_places_of_a_half_message_end_together() -> None:
     assert fates.note_renewed(3, 7)
     assert fates.note_renewed(7, 9)
     places = fates.begin_end(7)
-    assert places == [7, 9]
+    assert places == [3, 7, 9]
     fates.finish_end(places)
     assert [fates.has_ended(offset) for offset in (3, 7, 9, 8)] == [True, True, True, False]
     assert fates.begin_end(3) == []

@@ -14,13 +14,14 @@ from rmqha.broker.transaction.half_message import (
     checked_once_more,
     committed,
     half_properties,
-    marked_offsets,
+    mark_in,
     moved,
     number_property,
     put_off,
     real_destination,
     removal_mark,
 )
+from rmqha.codec.crc import crc32
 from rmqha.codec.headers import decode_header, encode_header
 from rmqha.codec.properties import parse_properties
 from rmqha.codec.record.encoder import PreparedRecord
@@ -79,7 +80,8 @@ def test_marks_are_rocketmqs_byte_for_byte(stored: list[StoredMessage]) -> None:
     marks = [message for message in stored if message.topic == OP_TOPIC]
     assert len(marks) == 6
     for mark in marks:
-        (offset,) = marked_offsets(mark)
+        (queue_offset, (offset,)) = mark_in(memoryview(mark.encode()))
+        assert queue_offset == mark.queue_offset
         record = removal_mark(offset, store_host=mark.store_host_raw, born_timestamp_ms=mark.born_timestamp_ms)
         assert bytes_of(record, mark) == mark.encode()
 
@@ -99,8 +101,10 @@ def test_half_messages_are_written_again_as_rocketmq_does(stored: list[StoredMes
         ours = decode_message(
             bytes_of(checked_once_more(halves[first], store_host=halves[first].store_host_raw), halves[again])
         )
-        assert ours.properties == halves[again].properties
-        assert (ours.store_size, ours.body_crc) == (halves[again].store_size, halves[again].body_crc)
+        noted = {"TRAN_PREPARED_QUEUE_OFFSET": str(first)}
+        assert ours.properties == halves[again].properties | noted
+        size = ours.store_size - len("\x02TRAN_PREPARED_QUEUE_OFFSET\x01") - len(str(first))
+        assert (size, ours.body_crc) == (halves[again].store_size, halves[again].body_crc)
 
 
 def test_a_half_message_knows_where_it_belongs(stored: list[StoredMessage]) -> None:
@@ -127,7 +131,7 @@ def test_a_question_is_about_the_new_place(stored: list[StoredMessage]) -> None:
     asked = check_request(moved(half, record, AppendResult(PutMessageStatus.PUT_OK, 4711, queue_offset=10)))
     message = decode_message(asked.body)
     assert (message.physical_offset, message.queue_offset) == (4711, 10)
-    assert message.properties == halves_in(stored)[10].properties
+    assert message.properties == halves_in(stored)[10].properties | {"TRAN_PREPARED_QUEUE_OFFSET": "7"}
     assert (message.topic, message.store_timestamp_ms) == ("transfers", half.store_timestamp_ms)
 
 
@@ -163,8 +167,16 @@ def test_a_mark_may_be_of_several_or_of_none(stored: list[StoredMessage], body: 
     """RocketMQ 5 gathers marks."""
     mark = next(message for message in stored if message.topic == OP_TOPIC)
     record = removal_mark(0, store_host=mark.store_host_raw, born_timestamp_ms=0)
-    other = record._replace(body=body, size=record.size - 1 + len(body), crc=0)
-    assert marked_offsets(decode_message(bytes_of(other, mark), check_crc=False)) == offsets
+    other = record._replace(body=body, size=record.size - 1 + len(body), crc=crc32(body) & 0x7FFFFFFF)
+    assert mark_in(memoryview(bytes_of(other, mark))).half_offsets == offsets
+    assert mark_in(memoryview(bytes_of(other._replace(crc=1), mark))).half_offsets == []
+
+
+def test_a_mark_may_be_of_hosts_with_long_addresses(stored: list[StoredMessage]) -> None:
+    mark = next(message for message in stored if message.topic == OP_TOPIC)
+    record = removal_mark(4711, store_host=bytes(15) + b"\x01" + mark.store_host_raw[4:], born_timestamp_ms=0)
+    assert len(record.born_host_raw) == 20
+    assert mark_in(memoryview(bytes_of(record, mark))) == (mark.queue_offset, [4711])
 
 
 def test_what_is_no_half_message_belongs_nowhere(stored: list[StoredMessage]) -> None:

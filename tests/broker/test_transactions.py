@@ -107,9 +107,9 @@ async def test_trap_31_a_producer_is_asked_about_the_place_where_the_half_messag
         assert (message.prepared_transaction_offset, message.flag) == (again.log_offset, 7)
         await trio.sleep(20)
         assert len(producer.asked) == 2
-        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"2"]
+        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"0", b"1", b"2"]
         offset = broker.offsets.query_offset
-        assert (offset(CONSUMER_GROUP, HALF_TOPIC, 0), offset(CONSUMER_GROUP, OP_TOPIC, 0)) == (3, 1)
+        assert (offset(CONSUMER_GROUP, HALF_TOPIC, 0), offset(CONSUMER_GROUP, OP_TOPIC, 0)) == (3, 3)
 
 
 async def test_a_late_commit_of_the_first_place_ends_all_later_ones(
@@ -180,6 +180,24 @@ async def test_nobody_has_a_half_message_written_again_for_ever(machine: Machine
         await trio.sleep(40)
         assert [aside.body for aside in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)] == [b"x"]
         assert len(await seen(broker, topic=HALF_TOPIC)) == 3
+
+
+@pytest.mark.parametrize("born_ahead_s", [-5, 0, 8, 30, 86_400])
+async def test_however_long_a_producer_is_not_to_be_asked_it_is_written_again_so_often_only(
+    machine: Machine, born_ahead_s: int, autojump_clock: MockClock
+) -> None:
+    """Some megabytes with an immunity of days were written again in each round of all these days."""
+    async with machine.broker(transactionCheckMax="3") as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"now")
+        born_ms = (await seen(broker, topic=HALF_TOPIC))[0].store_timestamp_ms + 1000 * born_ahead_s
+        await producer.prepare(b"x", properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x01200000", g=str(born_ms))
+        await trio.sleep(100)
+        assert b"x" in [aside.body for aside in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)]
+        written = [half for half in await seen(broker, topic=HALF_TOPIC) if half.body == b"x"]
+        assert len(written) <= 1 + 3 * 3
+        asked = [message.body for _, message in [await producer.wait_asked(1 + n) for n in range(len(producer.asked))]]
+        assert asked.count(b"x") == 3
 
 
 async def test_any_producer_of_the_group_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
@@ -429,4 +447,4 @@ async def test_a_round_waits_for_a_commit_that_is_not_stored_yet(
         again, _ = await producer.wait_asked(1)
         await producer.end(again, COMMIT)
         assert [message.body for message in await seen(broker)] == [b"money"]
-        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"1"]
+        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"0", b"1"]

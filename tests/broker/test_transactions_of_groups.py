@@ -66,9 +66,10 @@ async def test_a_slave_that_becomes_master_asks_on(autojump_clock: MockClock) ->
             while (await producer.ask(question)).code:  # noqa: ASYNC110 - asking is how one finds out
                 await trio.sleep(0.1)
             await producer.join()
-            done = await producer.prepare(b"done")
+            done, lost = await producer.prepare(b"done"), await producer.prepare(b"rolled back")
             await producer.prepare(b"pending")
             await producer.end(done, COMMIT)
+            await producer.end(lost, ROLLBACK)
             await producer.wait_asked(1)
         await trio.sleep(15)  # the slave asks for offsets every ten seconds
         assert copy.store.max_offset == former.store.max_offset
@@ -77,7 +78,8 @@ async def test_a_slave_that_becomes_master_asks_on(autojump_clock: MockClock) ->
         await producer.join()
         half, message = await producer.wait_asked(1)
         assert message.body == b"pending"
-        await producer.end(half, COMMIT)
+        for again in (done, lost, half, half):
+            await producer.end(again, COMMIT)
         assert [message.body for message in await seen(leader)] == [b"done", b"pending"]
 
 

@@ -107,6 +107,10 @@ async def _learn_no_places(_bridge: Any, _fates: Any, *, begin: int, earlier: An
     return [begin] if earlier is None else []
 
 
+async def _learn_no_marks(bridge: Any, _fates: Any) -> set[int]:
+    return {1} if bridge is None else set()
+
+
 async def _save_at_once(self: Any, mastership: Any) -> None:
     self._bridge.update_consume_offset(HALF_TOPIC, mastership.half_offset)
     self._bridge.update_consume_offset(OP_TOPIC, mastership.op_offset)
@@ -217,6 +221,10 @@ def _plant_transactions() -> None:
     mutant(
         "places of half messages are not learned", _SOURCE,
         (transactional_message_service, "learn_places", _learn_no_places),
+    )  # fmt: skip
+    mutant(
+        "what a former master has ended is not known", _SOURCE,
+        (transactional_message_service, "learn_marks", _learn_no_marks),
     )  # fmt: skip
     mutant("how far half messages are is saved too early", _SOURCE, (Service, "_save", _save_at_once))
     mutant("marks count as done when they are read", _SOURCE, (Service, "_save", _save_marks_as_read))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+import structlog
 import trio
 
 from rmqha.broker.acl.asker import Asker
@@ -14,8 +15,16 @@ from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.acl.needed_permissions import to_send
 from rmqha.broker.puts.durability import Answer
 from rmqha.broker.puts.put_service import Put, PutMessageService
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.broker.transaction.fates import Fates
-from rmqha.broker.transaction.half_message import committed, real_destination, removal_mark, text_property
+from rmqha.broker.transaction.half_message import (
+    HALF_TOPIC,
+    committed,
+    first_place,
+    real_destination,
+    removal_mark,
+    text_property,
+)
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -28,12 +37,15 @@ from rmqha.codec.record.message import StoredMessage
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transaction_headers import EndTransactionRequestHeader
 from rmqha.errors import RemoteProtocolError
+from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Guard
 from rmqha.replication.role import Role
 from rmqha.shares import Shares
 from rmqha.store.status import AppendResult, PutMessageStatus
+
+logger = structlog.get_logger()
 
 WAITING_MAX: Final = 65_536
 """Ends of transactions whose half message cannot be seen yet: some 60 MB."""
@@ -51,6 +63,7 @@ class EndTransactionProcessor:
         self,
         service: TransactionalMessageService,
         bridge: TransactionalMessageBridge,
+        topics: TopicConfigManager,
         puts: PutMessageService,
         access: ClientAccess,
         *,
@@ -60,11 +73,13 @@ class EndTransactionProcessor:
     ) -> None:
         self._service: Final = service
         self._bridge: Final = bridge
+        self._topics: Final = topics
         self._puts: Final = puts
         self._access: Final = access
         self._role: Final = role
         self._store_host: Final = store_host
         self._now_ms: Final = now_ms
+        self._lines: Final = LogLimit()
         self._waiting = 0
         self._shares: Final = Shares()
 
@@ -88,39 +103,63 @@ class EndTransactionProcessor:
             remark = f"{self._waiting} ends of transactions wait for dispatch: the producer will be asked"
             return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
         self._count(host, 1)
+        asked = _Asked(connection, connection.let_go(request), header, self._access.asker_of(connection, request))
         deadline = trio.current_time() + _VISIBLE_S
-        asker = self._access.asker_of(connection, request)
-        end = partial(self._end_visible, connection, connection.let_go(request), header, asker)
-        self._bridge.when_visible(header.tran_state_table_offset, deadline, end)
+        self._bridge.when_visible(header.tran_state_table_offset, deadline, partial(self._on_visible, asked, deadline))
         return None
 
     def _count(self, host: str, change: int) -> None:
         self._waiting += change
         self._shares.add(host, change)
 
-    def _end_visible(
-        self,
-        connection: Connection,
-        let_go: RemotingCommand,
-        header: EndTransactionRequestHeader,
-        asker: Asker,
-        is_visible: bool,
-        _queue_end: int,
-    ) -> None:
-        self._count(host_of(connection.peer), -1)
-        with connection.fenced(let_go):
-            if not is_visible:
-                raise RemoteProtocolError(f"half message {header.tran_state_table_offset} cannot be read yet")
-            half = self._find(header, asker)
-            records = [self._committed(half)] if _commits(header) else []
-            fates = self._service.fates
-            places = self._service.begin_end(half)
-            if not places:  # who was asked, and has answered before, may do so again
-                connection.respond(let_go, ResponseCode.SUCCESS)
+    def _on_visible(self, asked: "_Asked", deadline: float, is_visible: bool, _queue_end: int) -> None:
+        if is_visible and self._role.is_master:
+            self._service.when_learned(deadline, partial(self._on_learned, asked))
+        else:
+            self._go_on(asked, problem=f"half message {asked.place} cannot be read yet")
+
+    def _on_learned(self, asked: "_Asked", has_learned: bool, _masterships: int) -> None:
+        problem = "" if has_learned else "which transactions have ended is not known yet: the producer will be asked"
+        self._go_on(asked, problem=problem)
+
+    def _go_on(self, asked: "_Asked", *, problem: str = "", is_looked_for: bool = False) -> None:
+        self._count(host_of(asked.connection.peer), -1)
+        with asked.connection.fenced(asked.request):
+            if not self._role.is_master:
+                problem = self._role.refusal()
+            if problem:
+                raise RemoteProtocolError(problem)
+            half = self._find(asked.header, asked.asker)
+            if not is_looked_for and self._service.is_in_doubt(half):
+                self._count(host_of(asked.connection.peer), 1)
+                self._service.look_for_mark(half, lambda why: self._go_on(asked, problem=why, is_looked_for=True))
                 return
-            first, *_ = records or [self._mark(places[0])]
-            ending = _Ending(let_go, places, marked=1 - len(records))
-            self._puts.put([_put_of(ending, first)], _Producer(connection, self._puts, fates, mark=self._mark))
+            self._end(asked, half)
+
+    def _end(self, asked: "_Asked", half: StoredMessage) -> None:
+        if _commits(asked.header) and (topic := self._deleted_topic(half)):
+            remark = f"topic[{topic}] not exist: it was deleted after the half message was sent"
+            asked.connection.respond(asked.request, ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+            return
+        records = [self._committed(half)] if _commits(asked.header) else []
+        fates = self._service.fates
+        places = self._service.begin_end(half)
+        if not places:  # who was asked, and has answered before, may do so again
+            asked.connection.respond(asked.request, ResponseCode.SUCCESS)
+            return
+        first, *_ = records or [self._mark(places[0])]
+        ending = _Ending(asked.request, places, marked=None if records else places[0])
+        self._puts.put([_put_of(ending, first)], _Producer(asked.connection, self._puts, fates, mark=self._mark))
+
+    def _deleted_topic(self, half: StoredMessage) -> str:
+        """The topic that this half message was sent to, if it was deleted since; else empty."""
+        topic, _ = real_destination(half)
+        sent_at = self._bridge.position_of(HALF_TOPIC, first_place(half))
+        if not self._topics.was_deleted(topic, since=0 if sent_at is None else sent_at):
+            return ""
+        facts = {"topic": topic, "group": text_property(half, PGROUP), "half_offset": half.queue_offset}
+        self._lines.log(logger.warning, "transaction.undeliverable", **facts, reason="its topic was deleted")
+        return topic
 
     def _find(self, header: EndTransactionRequestHeader, asker: Asker) -> StoredMessage:
         """The half message that is meant.
@@ -154,6 +193,20 @@ def _commits(header: EndTransactionRequestHeader) -> bool:
     return header.commit_or_rollback == SysFlag.TRANSACTION_COMMIT
 
 
+class _Asked(NamedTuple):
+    """A transaction that is to be ended."""
+
+    connection: Connection
+    request: RemotingCommand
+    header: EndTransactionRequestHeader
+    asker: Asker
+
+    @property
+    def place(self) -> int:
+        """Of its half message."""
+        return self.header.tran_state_table_offset
+
+
 class _Ending(NamedTuple):
     """What the first record of one transaction's end asks for; the marks behind it ask for nothing.
 
@@ -163,8 +216,8 @@ class _Ending(NamedTuple):
     request: RemotingCommand
     places: list[int]
     """Of the half message; there are more if it is written again while this waits."""
-    marked: int
-    """Of how many of them the first record is the mark."""
+    marked: int | None
+    """The one whose mark the first record is."""
 
 
 def _put_of(asked: _Ending | None, record: PreparedRecord) -> Put[_Ending | None]:
@@ -204,7 +257,7 @@ class _Producer:
         endings = [asked for asked, _ in stored if asked is not None]
         for ending in endings:
             self._fates.finish_end(ending.places)
-            marks = [_put_of(None, self._mark(place)) for place in ending.places[ending.marked :]]
+            marks = [_put_of(None, self._mark(place)) for place in ending.places if place != ending.marked]
             self._puts.put(marks, self)
 
         def send_answers(_statuses: list[PutMessageStatus]) -> None:

@@ -14,6 +14,7 @@ import trio
 
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.delayed_message import delay_level2_queue_id, message_timeup
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
@@ -47,6 +48,7 @@ class DeliverDelayedMessageTask:
         *,
         store: DefaultMessageStore,
         offsets: DelayOffsets,
+        topics: TopicConfigManager,
         puts: InternalPuts,
         store_host_raw: bytes,
         now_ms: Callable[[], int],
@@ -59,6 +61,7 @@ class DeliverDelayedMessageTask:
         self._delay_ms: Final = delay_ms
         self._store: Final = store
         self._offsets: Final = offsets
+        self._topics: Final = topics
         self._puts: Final = puts
         self._store_host_raw: Final = store_host_raw
         self._now_ms: Final = now_ms
@@ -162,9 +165,13 @@ class DeliverDelayedMessageTask:
     def _make_record(self, view: memoryview) -> PreparedRecord | str:
         """What a message becomes, or why it can never be delivered."""
         try:
-            return message_timeup(decode_message(view), self._store_host_raw, queue_for=self._store.queue_for)
+            message = decode_message(view)
+            record = message_timeup(message, self._store_host_raw, queue_for=self._store.queue_for)
         except (CorruptLogError, LocalProtocolError) as error:
             return str(error)
+        if self._topics.was_deleted(record.topic, since=message.physical_offset):
+            return f"topic {record.topic} was deleted since it was sent"
+        return record
 
     def _leave_out(self, reason: str) -> None:
         """The next one: it stays where it is, and those behind it go on."""

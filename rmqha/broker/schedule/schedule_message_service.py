@@ -15,6 +15,7 @@ import trio
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.schedule.deliver_delayed_message import DeliverDelayedMessageTask
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.delayed_message import delay_level2_queue_id
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.store.message_store import DefaultMessageStore
@@ -28,16 +29,25 @@ _FLUSHED_WITHIN_S: Final = 0.25
 class ScheduleMessageService:
     """One object a broker, and one task a level; for one that is configured no more, if messages wait there."""
 
-    def __init__(self, store: DefaultMessageStore, offsets: DelayOffsets, *, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: DefaultMessageStore,
+        offsets: DelayOffsets,
+        topics: TopicConfigManager,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
         """Nothing is delivered yet.
 
         Args:
             store: with the messages that wait.
             offsets: how far each level is delivered.
+            topics: to one that was deleted nothing is delivered.
             now_ms: the door to wall-clock time.
         """
         self._store: Final = store
         self._offsets: Final = offsets
+        self._topics: Final = topics
         self._delay_levels_ms: Final[Sequence[int]] = store.options.delay_levels_ms
         self._now_ms: Final = now_ms
         self._leading = trio.CancelScope()
@@ -99,6 +109,7 @@ class ScheduleMessageService:
                     delay_ms,
                     store=self._store,
                     offsets=self._offsets,
+                    topics=self._topics,
                     puts=puts,
                     store_host_raw=store_host_raw,
                     now_ms=self._now_ms,

@@ -27,7 +27,7 @@ class DeletedTopics:
     """The table, which the consume queues obey.
 
     Attributes:
-        queue_count: so many queues there are in it.
+        queue_count: so many queues there are in it; a topic without any counts as one.
         json_size: the bytes that it has at most. Both are asked for each topic that is made.
         forgotten_before: the largest ``before`` of what was forgotten, here or by a master.
     """
@@ -48,6 +48,11 @@ class DeletedTopics:
         """What is deleted of a topic."""
         return self._table.get(topic)
 
+    def more_queues(self, topic: str, ends: Mapping[int, int]) -> int:
+        """By how much ``queue_count`` grows if the topic is deleted which has these queues."""
+        known = self._table.get(topic)
+        return max(1, len(ends.keys() | known.ends.keys())) - max(1, len(known.ends)) if known else max(1, len(ends))
+
     def add(self, topic: str, ends: Mapping[int, int], *, before: int, number: int = 0) -> None:
         """All messages of the topic are deleted, which has these queues; nothing of them is dispatched from now on.
 
@@ -61,7 +66,7 @@ class DeletedTopics:
 
     def _count(self, topic: str, deleted: DeletedTopic | None, sign: int) -> None:
         if deleted is not None:
-            self.queue_count += sign * len(deleted.ends)
+            self.queue_count += sign * max(1, len(deleted.ends))
             self.json_size += sign * (len(topic) + _ENTRY_SIZE + len(deleted.ends) * _QUEUE_SIZE)
 
     def _hide(self, topic: str, deleted: DeletedTopic) -> None:

@@ -228,24 +228,29 @@ class TopicConfigManager:
         Raises:
             RemoteProtocolError: too much of what was deleted is still in the log.
         """
-        known = self.deleted.find(topic)
-        new = ends.keys() - (known.ends.keys() if known else ())
-        if new and self.deleted.queue_count + len(new) > DELETED_QUEUES_MAX:
+        former = self._table.get(topic)
+        is_noted = ends or (former is not None and before > 0)  # what waits in the log may belong to an empty one, too
+        if is_noted and self.deleted.queue_count + self.deleted.more_queues(topic, ends) > DELETED_QUEUES_MAX:
             raise RemoteProtocolError(
                 f"topic {topic} is not deleted: the log still holds messages of {self.deleted.queue_count} queues that "
                 f"were, at most {DELETED_QUEUES_MAX} are remembered. Try again when the log's oldest files have gone"
             )
-        former = self._table.pop(topic, None)
         if former is not None:
+            del self._table[topic]
             self._queues -= former.queue_nums
             self._size -= former.json_size
         self._shares.give_back(topic)
         self.unsaved.pop(topic, None)
         self.learned.discard(topic)
-        if ends:
+        if is_noted:
             self.deleted.add(topic, ends, before=before, number=self.made + 1)
         self.made += 1
         self._note_change()
+
+    def was_deleted(self, topic: str, *, since: int) -> bool:
+        """Whether there is no such topic, as it was deleted since the log ended at ``since``."""
+        deleted = self.deleted.find(topic)
+        return deleted is not None and since < deleted.before and topic not in self._table
 
     def expire_deleted(self) -> None:
         """Forget of which topics messages were deleted that the log does not hold any more."""

@@ -4,8 +4,10 @@ from collections import OrderedDict
 from typing import Final
 
 KEPT_MAX: Final = 131_072
-"""Half messages that are remembered: some 20 MB. Of one that is forgotten only its mark in the log tells."""
-_ENDED: Final = -1
+"""Places of half messages that are remembered: some 20 MB. Of one that is forgotten only its mark in the log tells."""
+
+_ENDED: Final[list[int]] = []
+"""In place of the places of a half message: it has ended."""
 
 
 class Fates:
@@ -13,35 +15,51 @@ class Fates:
 
     RocketMQ remembers none of this: there a producer that commits while its half message is being written again is
     asked once more, and commits the message twice.
+
+    Attributes:
+        known_from: of half messages from here on it is known here whether they have ended; of one that lies before,
+            and has not as far as is remembered, the log has to be asked.
     """
 
     def __init__(self, *, kept_max: int = KEPT_MAX) -> None:
+        self.known_from = 0
         self._kept_max = kept_max
-        self._fates = OrderedDict[int, int]()
-        """Where it was written again, or that it has ended."""
+        self._fates = OrderedDict[int, list[int]]()
+        """All places where it is known to lie, in order, or that it has ended."""
         self._ending = dict[int, list[int]]()
         """By the last of its places: what ends it waits to be stored, and may be refused yet."""
 
     def note_renewed(self, offset: int, renewed_offset: int) -> bool:
         """The half message at ``offset`` lies at ``renewed_offset`` as well; False if it has ended meanwhile."""
-        if self.has_ended(offset):
-            self._note(renewed_offset, _ENDED)
-            return False
-        if places := self._ending.pop(offset, None):
-            places.append(renewed_offset)
-            self._ending[renewed_offset] = places
-        self._note(offset, renewed_offset)
-        return True
+        self.unite(offset, renewed_offset)
+        return not self.has_ended(renewed_offset)
+
+    def unite(self, offset: int, other_offset: int) -> None:
+        """Both are places of one half message."""
+        places, others = self._places_of(offset), self._places_of(other_offset)
+        if places is others:
+            return
+        if places is _ENDED or others is _ENDED:
+            self.finish_end([offset, other_offset, *places, *others])
+            return
+        if others[-1] in self._ending:
+            places, others = others, places
+        ending = self._ending.pop(places[-1], None)
+        places[:] = sorted({*places, *others})
+        if ending is not None:
+            self._ending[places[-1]] = places
+        for place in places:
+            self._note(place, places)
 
     def begin_end(self, offset: int) -> list[int]:
         """The half message at ``offset`` ends as soon as what ends it is stored: finish_end or take_back follows.
 
         Returns:
-            This and its later places, to which those are added where it is written again meanwhile; empty if it has
-            ended before, or is ending.
+            All its places, to which those are added where it is written again meanwhile; empty if it has ended before,
+            or is ending.
         """
-        places = self._places_from(offset)
-        if self.has_ended(places[-1]) or self.is_ending(places[-1]):
+        places = self._places_of(offset)
+        if places is _ENDED or places[-1] in self._ending:
             return []
         self._ending[places[-1]] = places
         return places
@@ -49,7 +67,8 @@ class Fates:
     def finish_end(self, places: list[int]) -> None:
         """What ends it is stored."""
         self.take_back(places)
-        self._note(places[-1], _ENDED)
+        for place in places:
+            self._note(place, _ENDED)
 
     def take_back(self, places: list[int]) -> None:
         """It has not ended after all: what ends it could not be stored."""
@@ -57,30 +76,35 @@ class Fates:
 
     def end(self, offset: int) -> None:
         """The half message at ``offset`` has ended, at each of its places."""
-        self.finish_end(self._places_from(offset))
+        if (places := self._places_of(offset)) is not _ENDED:
+            self.finish_end(places)
 
     def is_ending(self, *offsets: int | None) -> bool:
         """Whether what ends a half message, the last of whose places is one of these, waits to be stored."""
         return any(offset in self._ending for offset in offsets)
 
     def has_ended(self, offset: int) -> bool:
-        """Whether the half message at ``offset``, or at a later place of it, is known to have ended."""
-        fate: int | None = offset
-        while fate is not None and fate != _ENDED:
-            fate = self._fates.get(fate)
-        return fate == _ENDED
+        """Whether the half message at ``offset``, or at another place of it, is known to have ended."""
+        return self._fates.get(offset) is _ENDED
 
     def is_left(self, offset: int) -> bool:
         """Whether nothing is to be done at ``offset``: the half message there has ended, or lies at a later place."""
-        return offset in self._fates
+        places = self._fates.get(offset)
+        return places is not None and (places is _ENDED or places[-1] != offset)
 
-    def _places_from(self, offset: int) -> list[int]:
-        places = [offset]
-        while (fate := self._fates.get(places[-1])) is not None and fate > places[-1]:
-            places.append(fate)
-        return places
+    def is_known(self, offset: int) -> bool:
+        """Whether it is known here if the half message at ``offset`` has ended."""
+        return offset >= self.known_from or self.has_ended(offset)
 
-    def _note(self, offset: int, fate: int) -> None:
-        self._fates[offset] = fate
+    def _places_of(self, offset: int) -> list[int]:
+        places = self._fates.get(offset)
+        if places is None:
+            places = self._ending.get(offset)
+        return [offset] if places is None else places
+
+    def _note(self, offset: int, places: list[int]) -> None:
+        self._fates[offset] = places
+        self._fates.move_to_end(offset)
         if len(self._fates) > self._kept_max:
-            self._fates.popitem(last=False)
+            forgotten, _ = self._fates.popitem(last=False)
+            self.known_from = max(self.known_from, forgotten + 1)

@@ -3,12 +3,14 @@
 Source: rocketmq-all-4.9.8 TransactionalMessageBridge.java.
 """
 
+from collections.abc import Callable
+from math import inf
 from typing import Final, NamedTuple
 
 import trio
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, QUEUE_ID
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC, QUEUE_ID, Mark, mark_in
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import CorruptLogError
 from rmqha.replication.watermark import Complete, Watermark
@@ -77,19 +79,47 @@ class TransactionalMessageBridge:
         Raises:
             StoreReadError: nothing can be read at present.
         """
-        result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count)
+        views, next_offset = self.read_records(topic, offset, count=count)
         messages = []
-        for view in result.views:
+        for view in views:
             try:
                 messages.append(decode_message(view))
             except CorruptLogError:
                 continue
-        next_offset = result.next_begin_offset if result.max_offset > offset else offset
         return Portion(messages, next_offset)
+
+    def read_records(self, topic: str, offset: int, *, count: int = 32) -> tuple[tuple[memoryview, ...], int]:
+        """As :meth:`read`, undecoded."""
+        result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count)
+        return result.views, result.next_begin_offset if result.max_offset > offset else offset
+
+    def read_marks(self, offset: int) -> tuple[list[Mark], int]:
+        """Some marks from ``offset`` on in their queue, and where to go on; there if nothing more can be seen yet.
+
+        Raises:
+            StoreReadError: nothing can be read at present.
+        """
+        views, next_offset = self.read_records(OP_TOPIC, offset)
+        return [mark_in(view) for view in views], next_offset
 
     def end_of(self, topic: str) -> int:
         """Where its queue ends, as far as it can be read."""
         return self._store.get_max_offset_in_queue(topic, QUEUE_ID)
+
+    def range_of(self, topic: str) -> tuple[int, int]:
+        """Where its queue begins and ends, as far as it can be read."""
+        return self._store.get_min_offset_in_queue(topic, QUEUE_ID), self.end_of(topic)
+
+    def position_of(self, topic: str, offset: int) -> int | None:
+        """Where in the log the message at this place of its queue lies; None if it is not there."""
+        queue = self._store.queues.find(topic, QUEUE_ID)
+        unit = None if queue is None else queue.unit(offset)
+        return None if unit is None else unit[0]
+
+    def first_behind(self, topic: str, physical_offset: int) -> int:
+        """The place in its queue of the first message that lies at or behind this position of the log."""
+        queue = self._store.queues.find(topic, QUEUE_ID)
+        return 0 if queue is None else max(queue.end_before(physical_offset), queue.min_offset_in_queue)
 
     def half_message_at(self, offset: int) -> StoredMessage | None:
         """The half message at a place of its queue; None if it is not there any more, or not there yet.
@@ -107,6 +137,14 @@ class TransactionalMessageBridge:
     def when_visible(self, offset: int, deadline: float, complete: Complete) -> None:
         """Be told when the half message at ``offset`` can be read, or that it cannot by ``deadline``."""
         self.visible.add(offset + 1, deadline, complete)
+
+    async def wait_dispatched(self, *, timeout_s: float = inf, while_so: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until all that is in the log now can be read; False if it cannot in time, or ``while_so()`` ends."""
+        end = self._store.max_offset
+        with trio.move_on_after(timeout_s):
+            while self._store.reput_from_offset < end and while_so():  # noqa: ASYNC110 - as below
+                await trio.sleep(_LOOKS_AGAIN_S)
+        return self._store.reput_from_offset >= end
 
     async def wait_safe(self, *, timeout_s: float) -> bool:
         """Wait until all that is written now stays, whatever happens; False if it does not in time.

@@ -26,12 +26,12 @@ from rmqha.broker.transaction.half_message import (
     check_times,
     checked_once_more,
     discarded,
-    marked_offsets,
     moved,
     number_property,
     put_off,
     removal_mark,
 )
+from rmqha.broker.transaction.marks import MarkSearch, learn_marks
 from rmqha.broker.transaction.places import EarlierPlaces, learn_places
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
@@ -40,11 +40,15 @@ from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import LocalProtocolError, ProtocolError, StoreError
 from rmqha.log_limit import LogLimit
 from rmqha.replication.role import Role
+from rmqha.replication.watermark import Complete, Watermark
 from rmqha.store.status import PutMessageStatus
+from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
 
-_MARKS_AT_ONCE: Final = 32
+_TOLD_AT_ONCE: Final = 32
+"""Each of them may store something."""
+_TRIES_AGAIN_S: Final = 1.0
 _SAFE_S: Final = 10.0
 """A round waits so long for what is written to be safe; otherwise the next one saves how far both are."""
 
@@ -52,7 +56,8 @@ _SAFE_S: Final = 10.0
 class _Mastership:
     """How far the rounds of one mastership are."""
 
-    def __init__(self, term: int, *, half_offset: int, op_offset: int) -> None:
+    def __init__(self, number: int, term: int, *, half_offset: int, op_offset: int) -> None:
+        self.number: Final = number
         self.term: Final = term
         self.half_offset = half_offset
         """Every half message before it is done with, or written again behind it."""
@@ -62,8 +67,8 @@ class _Mastership:
         """The marks read of half messages from ``half_offset`` on: place of the half message to that of the mark."""
         self.fates: Final = Fates()
         self.earlier: Final = EarlierPlaces(half_offset)
-        self.knows_places = False
-        """What the master before has written again is known, as far as it lies behind ``half_offset``."""
+        self.has_learned = False
+        """What masters before have ended, and written again, is known, as far as the log tells it."""
 
     @property
     def op_offset_done(self) -> int:
@@ -97,12 +102,36 @@ class TransactionalMessageService:
         self._store_host: Final = rules.store_host
         self._now_ms: Final = now_ms
         self._mastership: _Mastership | None = None
+        self._masterships = 0
+        self._learned: Final = Watermark()
+        """The number of the last mastership that knows what there was to know when it began."""
+        self._search: Final = MarkSearch(bridge, on_found=self._note_found)
+        self._role_changed = trio.Event()
+        role.subscribe(self._on_role)
         self._lines: Final = LogLimit()
 
     @property
     def fates(self) -> Fates:
         """Of the half messages since this broker became master."""
         return self._present().fates
+
+    def when_learned(self, deadline: float, complete: Complete) -> None:
+        """Be told when this master knows what those before it have ended, or that it does not by ``deadline``."""
+        self._learned.add(self._present().number, deadline, complete)
+
+    def is_in_doubt(self, half: StoredMessage) -> bool:
+        """Whether nothing but a mark in the log, which is not read, might tell that a half message has ended."""
+        mastership = self._present()
+        mastership.earlier.join(half, mastership.fates)
+        return not mastership.fates.is_known(half.queue_offset)
+
+    def look_for_mark(self, half: StoredMessage, complete: Callable[[str], None]) -> None:
+        """Of one that is in doubt: ``complete(problem)`` is called when it is none any more, or why it still is."""
+        self._search.look_for(half, complete)
+
+    def _note_found(self, place: int) -> None:
+        if self._role.is_master:
+            self.fates.end(place)
 
     def begin_end(self, half: StoredMessage) -> list[int]:
         """As :meth:`Fates.begin_end`, also of one that a former master wrote again, by the place before."""
@@ -114,20 +143,53 @@ class TransactionalMessageService:
         """What another master did in between is in the log, and in the saved offsets."""
         if self._mastership is None or self._mastership.term != self._role.term:
             half_offset, op_offset = map(self._bridge.fetch_consume_offset, (HALF_TOPIC, OP_TOPIC))
-            self._mastership = _Mastership(self._role.term, half_offset=half_offset, op_offset=op_offset)
+            self._masterships += 1
+            self._mastership = _Mastership(
+                self._masterships, self._role.term, half_offset=half_offset, op_offset=op_offset
+            )
         return self._mastership
+
+    def _on_role(self) -> None:
+        self._role_changed.set()
+
+    async def run(self) -> None:
+        """Learn, whenever this broker becomes master, what it has to know before a transaction is ended."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(DeadlineService(self._learned.deadlines).run)
+            nursery.start_soon(self._search.run)
+            while True:
+                self._role_changed = trio.Event()
+                while self._role.is_master and not (mastership := self._present()).has_learned:
+                    await self._learn(mastership)
+                await self._role_changed.wait()
+
+    async def _learn(self, mastership: _Mastership) -> None:
+        try:
+            await self._bridge.wait_dispatched(while_so=lambda: self._is_present(mastership))
+            fates, begin = mastership.fates, mastership.half_offset
+            later = await learn_places(self._bridge, fates, begin=begin, earlier=mastership.earlier)
+            marked = await learn_marks(self._bridge, fates)
+            if not self._is_present(mastership):
+                return
+            for place in later:
+                if fates.has_ended(place) and place not in marked:
+                    await self._mark(place)
+        except (StoreError, ProtocolError) as error:
+            self._lines.log(logger.warning, "transaction.not_learned", reason=str(error), next="tried again")
+            self._mastership = None
+            await trio.sleep(_TRIES_AGAIN_S)
+            return
+        mastership.has_learned = True
+        self._learned.advance(mastership.number, at_most=_TOLD_AT_ONCE)
+        while self._learned.answer(_TOLD_AT_ONCE):
+            await trio.lowlevel.checkpoint()
 
     async def check(self) -> None:
         """One round; what cannot be done now the next one does. Nothing is done unless this broker is master."""
-        if not self._role.is_master:
+        if not self._role.is_master or not (mastership := self._present()).has_learned:
             return
-        mastership, end = self._present(), self._bridge.end_of(HALF_TOPIC)
+        end = self._bridge.end_of(HALF_TOPIC)
         try:
-            if not mastership.knows_places:
-                fates, begin = mastership.fates, mastership.half_offset
-                for place in await learn_places(self._bridge, fates, begin=begin, earlier=mastership.earlier):
-                    await self._mark(place)
-                mastership.knows_places = True
             await self._read_marks(mastership)
             while self._is_present(mastership) and await self._pass_next(mastership, end):
                 await trio.lowlevel.checkpoint()
@@ -141,15 +203,15 @@ class TransactionalMessageService:
     async def _read_marks(self, mastership: _Mastership) -> None:
         """All that are there, so that nobody is asked about what has ended."""
         while self._is_present(mastership):
-            portion = self._bridge.read(OP_TOPIC, mastership.op_offset, count=_MARKS_AT_ONCE)
-            for mark in portion.messages:
-                for half_offset in marked_offsets(mark):
+            marks, next_offset = self._bridge.read_marks(mastership.op_offset)
+            for mark in marks:
+                for half_offset in mark.half_offsets:
                     mastership.fates.end(half_offset)
                     if half_offset >= mastership.half_offset:
                         mastership.marks.setdefault(half_offset, mark.queue_offset)
-            if portion.next_offset == mastership.op_offset:
+            if next_offset == mastership.op_offset:
                 return
-            mastership.op_offset = portion.next_offset
+            mastership.op_offset = next_offset
             await trio.lowlevel.checkpoint()
 
     async def _pass_next(self, mastership: _Mastership, end: int) -> bool:
@@ -183,12 +245,11 @@ class TransactionalMessageService:
         age_s = (self._now_ms() - half.born_timestamp_ms) / 1000
         if reason := self._discard_reason(half, age_s):
             return await self._discard(half, reason)
-        immunity_s = number_property(half, CHECK_IMMUNITY_TIME)
-        if age_s < -self._rules.file_reserved_time_s:
-            immunity_s = None  # born far in the future: it would be written again in each round for ever
+        immunity_s, immunity_max_s = number_property(half, CHECK_IMMUNITY_TIME), self._rules.immunity_max_s
         if immunity_s is None and 0 <= age_s < self._rules.transaction_time_out_s:
             return False
-        return await self._renew(half, mastership, asks=immunity_s is None or age_s >= immunity_s)
+        is_immune = immunity_s is not None and -immunity_max_s <= age_s < min(immunity_s, immunity_max_s)
+        return await self._renew(half, mastership, asks=not is_immune)
 
     def _discard_reason(self, half: StoredMessage, age_s: float) -> str:
         if check_times(half) >= self._rules.transaction_check_max:

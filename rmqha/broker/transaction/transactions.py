@@ -11,6 +11,7 @@ from rmqha.broker.processors.end_transaction_processor import EndTransactionProc
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.puts.put_service import PutMessageService
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.broker.transaction.check_listener import DefaultTransactionalMessageCheckListener
 from rmqha.broker.transaction.check_service import TransactionalMessageCheckService
 from rmqha.broker.transaction.rules import TransactionRules
@@ -26,6 +27,7 @@ class Transactions:
     def __init__(  # noqa: PLR0917 - the parts it brings together
         self,
         store: DefaultMessageStore,
+        topics: TopicConfigManager,
         offsets: ConsumerOffsetManager,
         puts: PutMessageService,
         internal_puts: InternalPuts,
@@ -39,6 +41,7 @@ class Transactions:
 
         Args:
             store: with the queues of half messages and marks.
+            topics: to one that was deleted nothing is committed.
             offsets: where they are saved up to which all is done.
             puts: for what clients ask for.
             internal_puts: for what the broker itself writes.
@@ -56,9 +59,10 @@ class Transactions:
             rules=rules,
             now_ms=now_ms,
         )
+        self._service: Final = service
         self._checks: Final = TransactionalMessageCheckService(service, interval_s=rules.transaction_check_interval_s)
         self._processor: Final = EndTransactionProcessor(
-            service, self._bridge, puts, access, role=store.role, store_host=rules.store_host, now_ms=now_ms
+            service, self._bridge, topics, puts, access, role=store.role, store_host=rules.store_host, now_ms=now_ms
         )
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -69,4 +73,5 @@ class Transactions:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._bridge.run)
+            nursery.start_soon(self._service.run)
             nursery.start_soon(self._checks.run)

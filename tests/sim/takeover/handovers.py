@@ -79,7 +79,7 @@ class Handovers:
             if (master := self._world.master.process) is not None:
                 self._check_tables(master, before)
             self._transactions.chapter += 1
-            await self._transactions.end_due()
+            await self._transactions.end_due(self._ledger)
             await self._admin.send_everywhere()
 
     async def _expire(self) -> None:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from rmqha.broker.transaction.half_message import HALF_TOPIC
+from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC
 from rmqha.codec.record.layout import BLANK_MAGIC, SCHEDULE_TOPIC
 from rmqha.codec.record.message import StoredMessage
 from tests.sim.node import Process
@@ -11,7 +11,7 @@ from tests.sim.visible import decoded
 from tests.sim.workload import LATE, PAID
 from tests.store.helpers import commit_log
 
-_WATCHED = (LATE, PAID, SCHEDULE_TOPIC, HALF_TOPIC)
+_WATCHED = (LATE, PAID, SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC)
 _BLANK = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 
 

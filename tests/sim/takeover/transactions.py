@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmqha.broker.transaction.half_message import HALF_TOPIC
+from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import decode_header, encode_header
 from rmqha.codec.record.layout import SysFlag
@@ -78,11 +78,20 @@ class Transactions:
             if self._random.random() < 0.7:
                 await self._begin(self._draw(chapters=chapters))
 
-    async def end_due(self) -> None:
-        """A chapter has begun: some end what they began in an earlier one, by the place that they were told then."""
+    async def end_due(self, ledger: Ledger) -> None:
+        """A chapter has begun: some end what they began in an earlier one, by the place that they were told then.
+
+        And some commit what has ended, as the log said when all was at rest, by any of its places.
+        """
         for deal in self._deals.values():
             if deal.chapter == self.chapter and not deal.is_silent:
                 await self._end(deal)
+            halves = ledger.records[HALF_TOPIC].get(deal.name, [])
+            has_ended = any(b"%d" % half.queue_offset in ledger.records[OP_TOPIC] for half in halves)
+            if has_ended and self._random.random() < 0.5 and (client := await self._envoy.connected()) is not None:
+                half = self._random.choice(halves)
+                place = half.queue_offset, half.physical_offset
+                self._ask_end(client, deal, place, is_asked=True, how=SysFlag.TRANSACTION_COMMIT)
 
     def _draw(self, *, chapters: tuple[int, ...]) -> Deal:
         number, random = _NUMBERS_FROM + len(self._deals), self._random
@@ -107,8 +116,11 @@ class Transactions:
         if client is not None and deal.place is not None:
             self._ask_end(client, deal, deal.place, is_asked=False)
 
-    def _ask_end(self, client: "SimClient", deal: Deal, place: tuple[int, int], *, is_asked: bool) -> None:
-        how = SysFlag.TRANSACTION_COMMIT if deal.commits else SysFlag.TRANSACTION_ROLLBACK
+    def _ask_end(
+        self, client: "SimClient", deal: Deal, place: tuple[int, int], *, is_asked: bool, how: int | None = None
+    ) -> None:
+        if how is None:
+            how = SysFlag.TRANSACTION_COMMIT if deal.commits else SysFlag.TRANSACTION_ROLLBACK
         if deal.commits:
             deal.committed_at = min(deal.committed_at, trio.current_time())
         header = EndTransactionRequestHeader(GROUP, *place, how, from_transaction_check=is_asked)
