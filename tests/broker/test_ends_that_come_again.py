@@ -191,6 +191,23 @@ async def test_a_start_reads_no_more_marks_than_are_remembered(
         assert not fates.is_known(83)
 
 
+async def test_nobody_is_asked_about_what_ended_before_all_that_is_remembered(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Marks from the saved place on are read for the rounds, however many there are."""
+    async with life(machine, transactionTimeOut="600000") as (broker, producer):
+        await producer.prepare(b"pending")
+        await end_all(producer, [await producer.prepare(b"%d" % number) for number in range(20)], ROLLBACK)
+        await trio.sleep(20)
+    few_are_remembered(monkeypatch, 4)
+    async with life(machine) as (broker, producer):
+        await trio.sleep(20)
+        asked = {(await producer.wait_asked(1 + number))[1].body for number in range(len(producer.asked))}
+        assert asked == {b"pending"}
+        await end_all(producer, [(await producer.wait_asked(len(producer.asked)))[0]])
+        assert await bodies(broker) == [b"pending"]
+
+
 async def test_a_copy_that_has_no_mark_gets_one(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:

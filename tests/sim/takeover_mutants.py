@@ -95,14 +95,6 @@ def _present_at_the_end(self: Any) -> Any:
     return _places_beyond(mastership, self._bridge) if is_new else mastership
 
 
-def _present_without_marks(self: Any) -> Any:
-    is_new = self._mastership is None or self._mastership.term != self._role.term
-    mastership = _present(self)
-    if is_new:
-        mastership.op_offset = self._bridge._store.next_queue_offset(OP_TOPIC, 0)
-    return mastership
-
-
 async def _learn_no_places(_bridge: Any, _fates: Any, *, begin: int, earlier: Any) -> list[int]:
     return [begin] if earlier is None else []
 
@@ -217,7 +209,6 @@ def _plant_delayed() -> None:
 
 def _plant_transactions() -> None:
     mutant("a new master asks about its own half messages only", _SOURCE, (Service, "_present", _present_at_the_end))
-    mutant("a new master reads its own marks only", _SOURCE, (Service, "_present", _present_without_marks))
     mutant(
         "places of half messages are not learned", _SOURCE,
         (transactional_message_service, "learn_places", _learn_no_places),
