@@ -12,6 +12,7 @@ from rmqha.broker.processors import end_transaction_processor
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag
+from rmqha.remoting.connection import Connection
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, UNKNOWN, Half, end_request, half_request, producer_of, seen
 from tests.sim.sim_net import SimNet
@@ -171,6 +172,26 @@ async def test_after_so_many_questions_it_is_put_aside(machine: Machine, autojum
         (aside,) = await seen(broker, topic=CHECK_MAX_TIME_TOPIC)
         assert (aside.body, aside.flag, aside.properties["REAL_TOPIC"]) == (b"money", 7, "t")
         assert broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == 3
+
+
+@pytest.mark.parametrize("is_ever_free", [True, False])
+async def test_a_producer_that_takes_no_question_is_asked_later(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_ever_free: bool
+) -> None:
+    """It was not asked once, and half messages were put aside as asked 15 times. Nor is it waited for for ever."""
+    async with machine.broker(transactionCheckMax="10") as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"now")
+        born_ms = (await seen(broker, topic=HALF_TOPIC))[0].store_timestamp_ms
+        await producer.prepare(b"x", g=str(born_ms))
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, "takes_answers", property(lambda _connection: False))
+            await trio.sleep(30 if is_ever_free else 200)
+        aside = [one.body for one in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)]
+        assert (b"x" in aside) == (not is_ever_free)
+        await trio.sleep(100)
+        asked = [message.body for _, message in [await producer.wait_asked(1 + n) for n in range(len(producer.asked))]]
+        assert (asked.count(b"x") > 5) == is_ever_free
 
 
 async def test_nobody_has_a_half_message_written_again_for_ever(machine: Machine, autojump_clock: MockClock) -> None:

@@ -146,7 +146,7 @@ class DeliverDelayedMessageTask:
         self._offset = result.next_begin_offset - len(records)
         for record in records:
             why_never = record if isinstance(record, str) else ""
-            if not why_never:
+            if isinstance(record, PreparedRecord):
                 put = unhandled.pop()
                 told = put.append.remark or put.status.value
                 if put.is_stored:
@@ -163,14 +163,16 @@ class DeliverDelayedMessageTask:
         return problem
 
     def _make_record(self, view: memoryview) -> PreparedRecord | str:
-        """What a message becomes, or why it can never be delivered."""
+        """What a message becomes, or why it can never be delivered; "" if its topic was deleted, which is no fault."""
         try:
             message = decode_message(view)
             record = message_timeup(message, self._store_host_raw, queue_for=self._store.queue_for)
         except (CorruptLogError, LocalProtocolError) as error:
             return str(error)
         if self._topics.was_deleted(record.topic, since=message.physical_offset):
-            return f"topic {record.topic} was deleted since it was sent"
+            facts = {"topic": record.topic, "delay_level": self.delay_level, "offset": message.queue_offset}
+            self._lines.log(logger.warning, "schedule.topic_deleted", **facts, next="left out")
+            return ""
         return record
 
     def _leave_out(self, reason: str) -> None:

@@ -39,6 +39,14 @@ class DefaultTransactionalMessageCheckListener:
         self._access: Final = access
         self._lines: Final = LogLimit()
 
+    def takes_question(self, half: StoredMessage) -> bool:
+        """Whether to ask now: not one that is connected, and has yet to take what it was asked before."""
+        try:
+            connection = self._find(text_property(half, PGROUP), half)
+        except RemoteProtocolError:
+            return True
+        return connection is None or connection.takes_answers
+
     def resolve_half_msg(self, half: StoredMessage) -> None:
         """Ask, if a producer of the group is there and takes it; the next round asks again."""
         group = text_property(half, PGROUP)

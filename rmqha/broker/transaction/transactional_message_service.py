@@ -249,6 +249,7 @@ class TransactionalMessageService:
         if immunity_s is None and 0 <= age_s < self._rules.transaction_time_out_s:
             return False
         is_immune = immunity_s is not None and -immunity_max_s <= age_s < min(immunity_s, immunity_max_s)
+        is_immune = is_immune or (0 <= age_s < immunity_max_s and not self._listener.takes_question(half))
         return await self._renew(half, mastership, asks=not is_immune)
 
     def _discard_reason(self, half: StoredMessage, age_s: float) -> str:
