@@ -155,7 +155,7 @@ def _undeliverable(count: int) -> str:
     if not count:
         return ""
     were = "delayed message was" if count == 1 else "delayed messages were"
-    return f"{count:,} {were} left out since the start: no log can hold what they would become"
+    return f"{count:,} {were} left out since the start, never to be delivered (schedule.undeliverable in the log)"
 
 
 def readable_bytes(size_bytes: int) -> str:

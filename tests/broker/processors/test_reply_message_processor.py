@@ -106,6 +106,17 @@ async def test_replies_need_not_be_stored(machine: Machine, autojump_clock: Mock
         assert await seen(broker, topic=REPLIES) == []
 
 
+async def test_a_reply_larger_than_a_message_may_be_is_pushed_and_not_stored(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker(maxMessageSize="10") as broker, producer_of(machine) as asker:
+        await asker.join()
+        async with producer_of(machine) as replier, trio.open_nursery() as nursery:
+            nursery.start_soon(take, asker)
+            assert decode_send_response(await replier.ask(reply(bytes(11))))[:3] == ("0", 0, 0)
+        assert (asker.asked[0].body, await seen(broker, topic=REPLIES)) == (bytes(11), [])
+
+
 def v1_of(sent: RemotingCommand) -> dict[str, str]:
     names = ["producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp"]
     names += ["flag", "properties", "reconsumeTimes", "unitMode"]
