@@ -11,7 +11,7 @@ from rmqha import __version__
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.certificates import first_to_expire
+from rmqha.certificates import first_to_expire, why_kept
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
 from rmqha.config import BrokerConfig
@@ -142,6 +142,7 @@ class BrokerStatus:
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
             "requests_broken": self._fence.bugs,
             "certificate": self._certificate(),
+            "certificates_kept": why_kept() or None,
         } | self._replication.facts()
 
     def _certificate(self) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha import certificates
 from rmqha.cli.pages import Page
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -393,6 +394,22 @@ async def test_what_a_full_disk_cost_is_told_by_metric_and_status(autojump_clock
         member.store.cleaner.early.note(now=trio.current_time())
         async with scraped(member, group.net) as monitoring:
             assert value(await monitoring.scrape(), name) == 1
+
+
+async def test_certificates_that_could_not_be_read_again_are_a_reason_until_they_can(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log alone had it, once, and the next restart failed."""
+    reason = "TLS: /a.key cannot be used: Permission denied"
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring, machine.client() as client:
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 0
+        monkeypatch.setattr(certificates._last_reading, "why_kept", reason)
+        await trio.sleep(2)
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 1
+        verdict = judge(await status_of(client))
+    assert verdict.level == "degraded"
+    assert any(reason in told and Page.CERTIFICATES in told for told in verdict.reasons)
 
 
 async def test_a_store_that_failed_for_good_says_that_it_needs_a_restart(autojump_clock: MockClock) -> None:
