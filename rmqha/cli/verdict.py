@@ -28,6 +28,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     certificate      of this process, the one that ends first: path, expires_in_s; or None
     certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
+    peers_unheard    which of its haPeers have not shown what they hold, though as many slaves follow, a sentence each
     ha               asdict(HAServiceInfo): port, heartbeat_s, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
@@ -215,6 +216,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         unfit = [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
         reasons += [see(why, Page.DIVERGED if OTHER_BYTES in why else Page.MIXED_UP) for why in unfit]
         reasons += [see(doubt, Page.AHEAD) for doubt in filter(None, [facts.get("doubt")])]
+        reasons += [see(told, Page.PEER_UNHEARD) for told in facts.get("peers_unheard", ())]
     if slaves < needed:
         reasons.append(see(f"{slaves} of the {needed} slaves that a send needs are in sync", Page.NOT_SEND_OK))
         if slaves < current:

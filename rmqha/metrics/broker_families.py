@@ -120,6 +120,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "certificates": why_kept(),
         "group_clashes": broker.replication.group.clashes(now=trio.current_time()),
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
+        "peers_unheard": facts.get("peers_unheard"),
         "not_learned": facts.get("not_learned"),
         "not_registered": facts.get("not_registered"),
     }

@@ -243,6 +243,25 @@ async def test_a_master_whose_slave_was_heard_and_went_away_doubts_nothing(autoj
         assert replication_of(master).doubt() == ""
 
 
+@pytest.mark.parametrize("peer", ["10.0.0.2:10911", "10.0.0.9:10912"])
+async def test_a_peer_that_nobody_hears_is_a_reason_while_slaves_follow(peer: str, autojump_clock: MockClock) -> None:
+    """A slave's listenPort in haPeers, or nobody's address, was ok, and what a crash takes could not be had back."""
+    pair = watched_pair()
+    pair.master.settings |= {"haPeers": peer}
+    async with pair.running() as (master, slave), scraped(master, pair.net) as monitoring, pair.master.client() as one:
+        await trio.sleep(45)
+        assert judge(await status_of(one)).level == "ok", "it may be just starting"
+        await trio.sleep(45)
+        verdict = judge(await status_of(one))
+        assert (verdict.level, len(verdict.reasons)) == ("degraded", 1)
+        assert f"{peer} of haPeers does not show" in verdict.reasons[0]
+        assert verdict.reasons[0].endswith(Page.PEER_UNHEARD)
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="peers_unheard") == 1
+        slave.stop()
+        await trio.sleep(45)
+        assert (await status_of(one))["peers_unheard"] == [], "who is away is told by others"
+
+
 async def test_a_slaves_lag_grows_until_it_has_caught_up_whether_it_is_connected_or_not(
     autojump_clock: MockClock,
 ) -> None:
