@@ -85,7 +85,8 @@ class PeerKnowledge:
         if answer.was_reached and self.reached_at is None:
             self.reached_at = asked_at
         is_news = answer.state not in _PROVES_NOTHING or self.state in _PROVES_NOTHING or answer.end is not None
-        self.reason = answer.reason
+        if is_news or self.state is not PeerState.UNFIT:
+            self.reason = answer.reason
         if is_news:
             self.state = answer.state
         if self.state is not PeerState.UNKNOWN:

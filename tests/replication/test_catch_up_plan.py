@@ -242,3 +242,12 @@ def test_a_peer_is_long_unknown_a_minute_after_the_first_question_in_vain() -> N
     assert plan.plan.long_unknown(now=plan.now) == []
     plan.answer("b", PeerState.UNKNOWN, was_reached=False)
     assert plan.plan.long_unknown(now=plan.now + 90) == [], "what it holds was seen"
+
+
+def test_why_a_peer_is_unfit_stays_known_while_it_is_away() -> None:
+    """That it refused connections was told as if it did not belong to the group."""
+    plan = Plan("a")
+    plan.answer("a", PeerState.UNFIT, reason="its brokerName is b")
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False, reason="Connection refused")
+    (peer,) = plan.plan.peers
+    assert (peer.state, peer.reason) == (PeerState.UNFIT, "its brokerName is b")
