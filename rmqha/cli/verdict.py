@@ -32,6 +32,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     ha               asdict(HAServiceInfo): port, heartbeat_s, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
+    circle           that the broker which a slave follows follows the slave, in a sentence, or None
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
     topics_awaited   whether a slave's log has told of a topic that no table of its master had yet, for a second or two
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
@@ -288,7 +289,12 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     if state not in _SLAVE_GOOD:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(see(f"{state}: {told}", page_of(state)))
-    failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
+    reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
+    failed = (
+        facts.get("circle")
+        or facts.get("write_refusal")
+        or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
+    )
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")

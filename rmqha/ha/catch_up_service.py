@@ -135,8 +135,8 @@ class CatchUpService:
     def silent_peers(self) -> list[str]:
         """Which peers have not shown for more than a minute what they hold, and why, a sentence each."""
         return [
-            f"{peer.peer} of haPeers does not show what it holds: {peer.reason or 'no answer'}. As many slaves follow as "
-            "there are peers: is it the HA port of one? What a crash takes of this log could not be had from it"
+            f"{peer.peer} of haPeers does not show what it holds: {peer.reason or 'no answer'}. As many slaves "
+            "follow as there are peers: is it the HA port of one? What a crash takes here could not be had from it"
             for peer in self._plan.long_unknown(now=trio.current_time())
         ]
 

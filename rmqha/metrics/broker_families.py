@@ -118,7 +118,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "not_saved": broker.metadata.trouble,
         "lost_tables": broker.metadata.files.lost,
         "certificates": why_kept(),
-        "group_clashes": broker.replication.group.clashes(now=trio.current_time()),
+        "group_clashes": facts.get("circle") or broker.replication.group.clashes(now=trio.current_time()),
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "peers_unheard": facts.get("peers_unheard"),
         "not_learned": facts.get("not_learned"),

@@ -361,6 +361,7 @@ class ClassicReplication:
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow else [],
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
+            "circle": (self._config.is_slave and self.group.circle()) or None,
             "not_learned": self._not_learned() if self._config.is_slave else [],
             "topics_awaited": self._config.is_slave and self.master_link.has_news,
             "not_registered": self._names.not_registered(),
