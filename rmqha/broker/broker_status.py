@@ -4,6 +4,7 @@ Source: spec: remoting §2.7 (28); decision 8. The document's members are listed
 """
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -67,6 +68,11 @@ class BrokerStatus:
         self._now_ms = now_ms
         self._started_at = clock()
         self._boot_ms = now_ms()
+        directories = {
+            "storePathRootDir": config.store_path_root_dir,
+            "storePathCommitLog": config.store_path_commit_log,
+        }
+        self._directories: Final = {key: os.path.realpath(path) for key, path in directories.items()}
 
     def runtime_table(self) -> dict[str, str]:
         """RocketMQ's keys, of which mqadmin and the exporter insist on most, and ``rmqhaStatus``."""
@@ -113,6 +119,7 @@ class BrokerStatus:
             "broker_id": config.broker_id,
             "role": config.broker_role.value,
             "address": self._address,
+            "store": self._directories,
             "mapped_file_size_commit_log": config.mapped_file_size_commit_log,
             "group_clashes": self._group.clashes(now=self._clock()),
             "slave_troubles": self._group.troubles(now=self._clock()),

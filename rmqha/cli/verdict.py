@@ -18,6 +18,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     lost_tables      which of these files were no tables at the start, nor their backups, in sentences, or None
     disk_used_percent disk_looked_s_ago
+    store            storePathRootDir and storePathCommitLog, absolute
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker, its master and its slaves, a sentence each
     slave_troubles   which slaves take nothing at present, and why, as they say themselves, a sentence each
