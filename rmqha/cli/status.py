@@ -68,6 +68,8 @@ def status(
     """
     from rmqha.cli.lag_limits import LagLimits  # noqa: PLC0415 - not for --help
 
+    if warn_s is not None and crit_s is not None and warn_s > crit_s:
+        raise click.UsageError(f"--warn-lag {warn_s:g} s would never tell: --crit-lag {crit_s:g} s comes first")
     limits, codes = LagLimits(warn_s, crit_s), [EXIT_OK]
     exit_codes = {"ok": EXIT_OK, "failed": EXIT_FAILED if crit_s is None else EXIT_CRITICAL}
     for number, address in enumerate(addresses):
