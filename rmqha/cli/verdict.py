@@ -96,6 +96,8 @@ _REFUSED_PAGES: Final = {
     "slave-ahead": Page.AHEAD,
     "slave-below-min": Page.BELOW_MIN,
     "stranger": Page.WRONG_PORT,
+    "not-allowed": Page.SLAVE_WAITS,
+    "untrusted": Page.CERTIFICATES,
 }
 _REFUSED_ACCOUNT: Final = "AclException"
 _HALTS_AFTER_S: Final = 5.0
