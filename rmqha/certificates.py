@@ -79,7 +79,19 @@ def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
         else:
             context.load_default_certs()
     except (OSError, ssl.SSLError, ValueError) as error:  # SSLError is an OSError; named for the reader
-        raise ConfigError(f"TLS: {path} cannot be used: {error}") from None
+        _open_each(options)
+        of_key = f" with the key {options.key}" if path == options.cert and options.key else ""
+        raise ConfigError(f"TLS: {path} cannot be used{of_key}: {error}") from None
+
+
+def _open_each(options: TlsOptions) -> None:
+    """Raises ConfigError: a file is not there, or may not be read; OpenSSL's errors do not say which."""
+    for path in filter(None, (options.cert, options.key, options.trust)):
+        try:
+            with Path(path).open("rb"):
+                pass
+        except OSError as error:
+            raise ConfigError(f"TLS: {path} cannot be used: {error.strerror}") from None
 
 
 def _refuse_password() -> str:
@@ -98,6 +110,15 @@ class _Contexts:
 def _read(options: TlsOptions) -> _Contexts:
     server = server_context(options) if options.cert else None
     return _Contexts(client_context(options), server, expiry(options.cert))
+
+
+def why_unusable(options: TlsOptions) -> str:
+    """Why no server starts with these files; empty if one does."""
+    try:
+        _read(options)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def expiry(path: str) -> Expiry | None:
@@ -143,8 +164,24 @@ _in_use: Final[WeakSet[Certificates]] = WeakSet()
 """Of this process, as the signal is that has them read again."""
 
 
+class _LastReading:
+    """``why_kept``: why the files were not taken when they were to be read again the last time; empty if they were."""
+
+    why_kept = ""
+
+
+_last_reading: Final = _LastReading()
+
+
+def why_kept() -> str:
+    """Why this process, which was to read its files again, goes by those of before; empty: it does not."""
+    return _last_reading.why_kept
+
+
 async def read_again() -> list[str]:
     """Have all new connections of this process go by the files as they are now; all of them, or none.
+
+    What prevents it is :func:`why_kept` until another reading succeeds.
 
     Returns:
         The files that were read.
@@ -155,8 +192,13 @@ async def read_again() -> list[str]:
     """
     in_use = list(_in_use)
     wanted = {one.options for one in in_use}
-    with needing_a_thread():
-        read = await trio.to_thread.run_sync(lambda: {one: _read(one) for one in wanted}, abandon_on_cancel=True)
+    try:
+        with needing_a_thread():
+            read = await trio.to_thread.run_sync(lambda: {one: _read(one) for one in wanted}, abandon_on_cancel=True)
+    except (ConfigError, OSError) as error:
+        _last_reading.why_kept = str(error)
+        raise
+    _last_reading.why_kept = ""
     for one in in_use:
         one.contexts = read[one.options]
     return sorted({path for one in wanted for path in (one.cert, one.key, one.trust) if path})

@@ -118,7 +118,7 @@ def test_doctor_tells_it_thirty_days_before(tmp_path: Path, days: int, level: st
         "a", not_before=now - timedelta(days=9), not_after=now + timedelta(days=days, hours=1)
     )
     path = tmp_path / "a.pem"
-    path.write_bytes(issued.cert_chain_pems[0].bytes())
+    issued.private_key_and_cert_chain_pem.write_to_path(str(path))
     (found,) = check_certificates(
         config(haTlsMode="enforcing", haTlsTrustCertPath=str(path), haTlsCertPath=str(path), haTlsKeyPath=str(path))
     )

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from weakref import WeakSet
@@ -90,8 +91,29 @@ async def test_files_of_which_one_is_bad_change_nothing(
     spoil(getattr(options, bad))
     with pytest.raises(ConfigError, match="cannot be used"):
         await certificates.read_again()
+    assert getattr(options, bad) in certificates.why_kept()
     assert (await connected(clients))[1] == first
+    pki.options(HOST)
+    Pki(pki.directory)
+    await certificates.read_again()
+    assert certificates.why_kept() == ""
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("bad", ["cert", "key", "trust"])
+def test_a_file_that_is_missing_is_the_one_that_is_named(bad: str, pki: Pki) -> None:
+    """A missing key was told as its certificate's."""
+    options = pki.options(HOST)
+    assert certificates.why_unusable(options) == ""
+    Path(getattr(options, bad)).unlink()
+    told = f"TLS: {getattr(options, bad)} cannot be used: No such file or directory"
+    assert certificates.why_unusable(options) == told
+
+
+def test_another_ones_key_is_named_with_the_certificate(pki: Pki) -> None:
+    options, other = pki.options(HOST), pki.options("10.0.0.1")
+    told = f"TLS: {options.cert} cannot be used with the key {other.key}: "
+    assert certificates.why_unusable(replace(options, key=other.key)).startswith(told)
 
 
 async def test_a_hangup_has_them_read_again_and_what_is_bad_is_said_once(

@@ -4,6 +4,7 @@ Source: spec: remoting §2.7 (28); decision 8. The document's members are listed
 """
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from rmqha import __version__
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.certificates import first_to_expire
+from rmqha.certificates import first_to_expire, why_kept
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
 from rmqha.config import BrokerConfig
@@ -67,6 +68,11 @@ class BrokerStatus:
         self._now_ms = now_ms
         self._started_at = clock()
         self._boot_ms = now_ms()
+        directories = {
+            "storePathRootDir": config.store_path_root_dir,
+            "storePathCommitLog": config.store_path_commit_log,
+        }
+        self._directories: Final = {key: os.path.realpath(path) for key, path in directories.items()}
 
     def runtime_table(self) -> dict[str, str]:
         """RocketMQ's keys, of which mqadmin and the exporter insist on most, and ``rmqhaStatus``."""
@@ -113,6 +119,7 @@ class BrokerStatus:
             "broker_id": config.broker_id,
             "role": config.broker_role.value,
             "address": self._address,
+            "store": self._directories,
             "mapped_file_size_commit_log": config.mapped_file_size_commit_log,
             "group_clashes": self._group.clashes(now=self._clock()),
             "slave_troubles": self._group.troubles(now=self._clock()),
@@ -143,6 +150,7 @@ class BrokerStatus:
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
             "requests_broken": self._fence.bugs,
             "certificate": self._certificate(),
+            "certificates_kept": why_kept() or None,
         } | self._replication.facts()
 
     def _certificate(self) -> dict[str, Any] | None:

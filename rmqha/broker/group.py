@@ -77,6 +77,8 @@ class ReplicationGroup:
         self.name_slave: Final = name_slave
         self.trouble: Final = trouble
         self._followed_from: int | None = None
+        self._followed_id: int | None = None
+        """The brokerId of whom this broker follows, or did; None until it says so."""
 
     @property
     def member(self) -> GroupMember:
@@ -88,8 +90,11 @@ class ReplicationGroup:
         return why_apart(self.member, other)
 
     def meet(self, master: GroupMember) -> str:
-        """Why not to follow this master; empty if there is no reason. Takes its name if the operator gave none."""
-        why = self.why_apart(master)
+        """Why not to follow this master; empty if there is no reason. Takes its name if the operator gave none.
+
+        Called for each connection first, with nothing known of one that has yet to say who it is.
+        """
+        why, self._followed_id = self.why_apart(master), master.broker_id
         if not why and not self._is_named and master.broker_name and master.broker_name != self.broker_name:
             logger.info("group.named", broker_name=master.broker_name, instead_of=self.broker_name)
             self.broker_name = master.broker_name
@@ -153,6 +158,15 @@ class ReplicationGroup:
                 f"one of them is this broker: {_ONE_REACHED}. Give each its own"
             )
         return clashes
+
+    def circle(self) -> str:
+        """That whom this broker follows follows this broker, in a sentence; empty if it does not."""
+        if self._followed_id is None or (address := self.following().get(self._followed_id)) is None:
+            return ""
+        return (
+            f"the broker at {address} (brokerId {self._followed_id}), which this one follows, follows this one: there "
+            "is no master among them. Make one of them master, or have them follow the one that there is"
+        )
 
     def troubles(self, *, now: float) -> list[str]:
         """Which slaves said a moment ago that they take nothing at present, and why, a sentence each."""

@@ -160,6 +160,14 @@ def ha_tls(config: BrokerConfig) -> tuple[TlsOptions, TlsMode]:
     return options, config.ha_tls_mode
 
 
+def tls_in_use(config: BrokerConfig) -> list[TlsOptions]:
+    """Of which certificates a start reads the files."""
+    (clients, mode), (ha, ha_mode) = client_tls(config), ha_tls(config)
+    is_client_tls = mode is not TlsMode.DISABLED or config.namesrv_tls_enable
+    is_ha_tls = ha_mode is not TlsMode.DISABLED and not config.enable_dleger_commit_log
+    return [clients] * is_client_tls + [ha] * is_ha_tls
+
+
 def namesrv_network(config: BrokerConfig, network: Network) -> Network:
     """The door to name servers. Raises ConfigError: a certificate or key cannot be used."""
     tls, _mode = client_tls(config)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqha.broker.acl.plain_acl import read_plain_acl
+from rmqha.broker.options import tls_in_use
+from rmqha.certificates import why_unusable
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import ConfigError
 from rmqha.remoting.credentials import read_credentials
@@ -32,3 +34,8 @@ def load_with_accounts(
     if problems:
         raise ConfigError(problems)
     return loaded, notes
+
+
+def certificate_problems(config: BrokerConfig) -> list[str]:
+    """Why no broker starts with the certificates that the configuration names, a line each."""
+    return list(dict.fromkeys(filter(None, map(why_unusable, tls_in_use(config)))))

@@ -42,8 +42,9 @@ def check(ctx: click.Context, files: tuple[Path, ...], kind: str, output: str) -
     """Say what is wrong with broker.conf and namesrv.conf files; exit code 2 if anything is.
 
     Problems and notes go to stderr, one verdict for each file to stdout. With aclEnable the accounts in
-    rocketmqHome/conf are read as well: all that is wrong with them is told at once, with its line. Of a member of a
-    DLedger group it is a problem, too, if its store here is another member's.
+    rocketmqHome/conf are read as well: all that is wrong with them is told at once, with its line. So are the files
+    of certificates and keys that a start reads: run it as the broker's user. Of a member of a DLedger group it is a
+    problem, too, if its store here is another member's.
     """
     from rmqha.cli.output import echo_json  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
@@ -70,11 +71,13 @@ def check(ctx: click.Context, files: tuple[Path, ...], kind: str, output: str) -
 
 def _broker(path: Path) -> tuple[str, tuple[str, ...]]:
     """What it is, and notes. Raises ConfigError."""
-    from rmqha.cli.broker_conf import load_with_accounts  # noqa: PLC0415
+    from rmqha.cli.broker_conf import certificate_problems, load_with_accounts  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_member  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
 
     loaded, notes = load_with_accounts(path)
+    if problems := certificate_problems(loaded):
+        raise ConfigError(problems)
     for finding in check_member(loaded):
         raise ConfigError(f"{finding.what}. Next: {finding.next}")
     role = "DLedger member" if loaded.enable_dleger_commit_log else loaded.broker_role
@@ -83,9 +86,15 @@ def _broker(path: Path) -> tuple[str, tuple[str, ...]]:
 
 def _name_server(path: Path) -> tuple[str, tuple[str, ...]]:
     """As :func:`_broker`."""
+    from rmqha.certificates import why_unusable  # noqa: PLC0415
+    from rmqha.choices import TlsMode  # noqa: PLC0415
     from rmqha.config.load_namesrv import load_namesrv  # noqa: PLC0415
+    from rmqha.errors import ConfigError  # noqa: PLC0415
+    from rmqha.namesrv.namesrv_controller import tls_options  # noqa: PLC0415
 
     loaded = load_namesrv(path)
+    if loaded.tls_mode is not TlsMode.DISABLED and (why := why_unusable(tls_options(loaded))):
+        raise ConfigError(why)
     return f"name server on port {loaded.listen_port}", loaded.notes
 
 

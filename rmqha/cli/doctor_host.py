@@ -15,6 +15,7 @@ from typing import Final
 
 from rmqha.broker.main import max_map_count, with_descriptors
 from rmqha.certificates import expiry
+from rmqha.cli.broker_conf import certificate_problems
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
 from rmqha.cli.pages import Page
 from rmqha.cli.status_text import human_bytes
@@ -201,10 +202,12 @@ def _why_not_free(host: str, port: int) -> str:
 
 
 def check_certificates(config: BrokerConfig) -> Findings:
-    """How long what TLS shows is valid."""
+    """Whether TLS can be begun with its files, and how long what it shows is valid."""
+    for problem in certificate_problems(config):
+        yield Finding(FAIL, "certificates", problem, f"without it the broker does not start: {Page.CERTIFICATES}")
     for path in sorted({config.tls_cert_path, config.ha_tls_cert_path} - {""}):
         if (first := expiry(path)) is None:
-            continue  # the start says what is wrong with it
+            continue
         days = (first.at_s - time.time()) / 86_400
         told = f"{path} ends in {days:.0f} days" if days > 0 else f"{path} ended {-days:.0f} days ago"
         if days >= _CERTIFICATE_DAYS:

@@ -111,10 +111,10 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
 
     Raises:
         ConfigError: the configuration cannot be used.
-        CliError: it is no slave's; the slave does not answer, or another broker does.
+        CliError: it is no slave's; the slave does not answer, or another broker does, or it has another store.
     """
     from rmqha.cli.ask import runtime_table  # noqa: PLC0415
-    from rmqha.cli.promotion_asked import own_address  # noqa: PLC0415
+    from rmqha.cli.promotion_asked import other_store, own_address  # noqa: PLC0415
     from rmqha.cli.verdict import read_status  # noqa: PLC0415
     from rmqha.config import load_config  # noqa: PLC0415
 
@@ -132,16 +132,27 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
             why=f"{own.get('broker_name')} with brokerId {own.get('broker_id')}",
             hint="name the broker.conf with which the slave was started",
         )
+    if why := other_store(config, own):
+        raise CliError(
+            f"at {own_address(config)} runs a broker with another store than {path} says",
+            why=why,
+            hint="name the broker.conf with which the slave was started, from the directory that it was started in; "
+            "as a master by this file it would begin with another log",
+        )
     return config, own
 
 
 def _edit(path: Path, changes: dict[str, str | None]) -> Path:
-    """Change the file; returns where the former one is. Raises ConfigError, OSError: it is as it was."""
+    """Change the file; returns where the former one is. Raises ConfigError, CliError: it is as it was."""
     from rmqha.cli.conf_edit import edited, replace_conf  # noqa: PLC0415
 
     stamp = time.strftime("%Y%m%d-%H%M%S")
     data = edited(path.read_bytes(), changes, note=f"rmqha promote, {stamp}")
-    copy, _ = replace_conf(path, data, copy_suffix=f".before-{stamp}")
+    try:
+        copy, _ = replace_conf(path, data, copy_suffix=f".before-{stamp}")
+    except OSError as error:
+        hint = "may this user write in its directory? Without --execute the lines are shown, to write by hand"
+        raise CliError(f"{path} is as it was: it could not be changed", why=str(error), hint=hint) from None
     return copy
 
 

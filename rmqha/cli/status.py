@@ -63,23 +63,28 @@ def status(
 ) -> None:
     """Say how a broker and its replicas are: the verdict first, then why, then the figures.
 
-    Of several brokers each is told (as a line of JSON with "address"), and the exit code is the worst of theirs.
+    Of several brokers each is told (as a line of JSON with "address"), and the exit code is the worst of theirs. Of one
+    that does not answer the verdict in JSON is "unreachable", of one that cannot be judged "unknown".
     """
     from rmqha.cli.lag_limits import LagLimits  # noqa: PLC0415 - not for --help
 
+    if warn_s is not None and crit_s is not None and warn_s > crit_s:
+        raise click.UsageError(f"--warn-lag {warn_s:g} s would never tell: --crit-lag {crit_s:g} s comes first")
     limits, codes = LagLimits(warn_s, crit_s), [EXIT_OK]
     exit_codes = {"ok": EXIT_OK, "failed": EXIT_FAILED if crit_s is None else EXIT_CRITICAL}
     for number, address in enumerate(addresses):
+        named = {"address": address} if len(addresses) > 1 else {}
         try:
             facts, verdict, text = _asked(address, limits, wait=wait, timeout_s=timeout_s)
         except CliError as error:
+            if output == "json":
+                _echo_unknown(error, named)
             if len(addresses) == 1:
                 raise
             error.show()
             codes.append(error.exit_code)
             continue
         if output == "json":
-            named = {"address": address} if len(addresses) > 1 else {}
             judged = {"verdict": verdict.level, "summary": verdict.summary, "reasons": list(verdict.reasons)}
             told = named | judged | {"inSync": verdict.in_sync} | facts
             click.echo(json.dumps(told, ensure_ascii=not takes_unicode()))
@@ -88,6 +93,13 @@ def status(
         codes.append(exit_codes.get(verdict.level, EXIT_FAILED))
     if max(codes):
         ctx.exit(max(codes))
+
+
+def _echo_unknown(error: CliError, named: dict[str, str]) -> None:
+    """A line of JSON for a broker that has told nothing; stderr has what to do about it."""
+    verdict = "unreachable" if isinstance(error, UnreachableError) else "unknown"
+    judged = {"verdict": verdict, "summary": error.message, "reasons": [error.why] if error.why else []}
+    click.echo(json.dumps(named | judged | {"inSync": False}, ensure_ascii=not takes_unicode()))
 
 
 def _asked(

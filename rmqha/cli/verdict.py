@@ -19,6 +19,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     lost_tables      which of these files were no tables at the start, nor their backups, in sentences, or None
     disk_used_percent disk_looked_s_ago
+    store            storePathRootDir and storePathCommitLog, absolute
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker, its master and its slaves, a sentence each
     slave_troubles   which slaves take nothing at present, and why, as they say themselves, a sentence each
@@ -27,10 +28,13 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     certificate      of this process, the one that ends first: path, expires_in_s; or None
+    certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
+    peers_unheard    which of its haPeers have not shown what they hold, though as many slaves follow, a sentence each
     ha               asdict(HAServiceInfo): port, heartbeat_s, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
+    circle           that the broker which a slave follows follows the slave, in a sentence, or None
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
     topics_awaited   whether a slave's log has told of a topic that no table of its master had yet, for a second or two
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
@@ -67,6 +71,7 @@ _TROUBLE_PAGES: Final = {
     "undeliverable": Page.UNDELIVERABLE,
     "lost_tables": Page.LOST_TABLES,
 }
+_KEPT: Final = "at SIGHUP no certificate was read again, and those of before go on to be used"
 DELETED_RECENTLY_S: Final = 3600.0
 TOPICS_REFUSED_RECENTLY_S: Final = 600.0
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
@@ -93,6 +98,8 @@ _REFUSED_PAGES: Final = {
     "slave-ahead": Page.AHEAD,
     "slave-below-min": Page.BELOW_MIN,
     "stranger": Page.WRONG_PORT,
+    "not-allowed": Page.SLAVE_WAITS,
+    "untrusted": Page.CERTIFICATES,
 }
 _REFUSED_ACCOUNT: Final = "AclException"
 _HALTS_AFTER_S: Final = 5.0
@@ -135,6 +142,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     sentences = filter(None, [facts.get(name) for name in _TROUBLES])
     troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_topics_refused(facts), *_expired(facts)]
     troubles += [see(facts[name], page) for name, page in _TROUBLE_PAGES.items() if facts.get(name)]
+    troubles += [see(f"{_KEPT}: {kept}", Page.CERTIFICATES) for kept in filter(None, [facts.get("certificates_kept")])]
     troubles += facts.get("not_registered", ())
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
@@ -214,6 +222,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         unfit = [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
         reasons += [see(why, Page.DIVERGED if OTHER_BYTES in why else Page.MIXED_UP) for why in unfit]
         reasons += [see(doubt, Page.AHEAD) for doubt in filter(None, [facts.get("doubt")])]
+        reasons += [see(told, Page.PEER_UNHEARD) for told in facts.get("peers_unheard", ())]
     if slaves < needed:
         reasons.append(see(f"{slaves} of the {needed} slaves that a send needs are in sync", Page.NOT_SEND_OK))
         if slaves < current:
@@ -285,7 +294,12 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     if state not in _SLAVE_GOOD:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(see(f"{state}: {told}", page_of(state)))
-    failed = facts.get("write_refusal") or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
+    reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
+    failed = (
+        facts.get("circle")
+        or facts.get("write_refusal")
+        or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
+    )
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")

@@ -132,6 +132,14 @@ class CatchUpService:
         """As :attr:`CatchUpPlan.unheard`."""
         return self._plan.unheard
 
+    def silent_peers(self) -> list[str]:
+        """Which peers have not shown for more than a minute what they hold, and why, a sentence each."""
+        return [
+            f"{peer.peer} of haPeers does not show what it holds: {peer.reason or 'no answer'}. As many slaves "
+            "follow as there are peers: is it the HA port of one? What a crash takes here could not be had from it"
+            for peer in self._plan.long_unknown(now=trio.current_time())
+        ]
+
     @property
     def _is_empty(self) -> bool:
         return self._log.min_offset == self._log.max_offset

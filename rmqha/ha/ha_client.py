@@ -201,7 +201,8 @@ class HAClient:
     async def _follow(self, address: MasterAddress) -> None:
         options = self._options
         master = await self._ask(self._probe_master(address))
-        self._check_group(master)
+        if not self._check_group(master):
+            self._meet(GroupMember())
         try:
             start = await choose_start_at(self._log, master, overlap_size=options.overlap_size)
         except UnfitMasterError:

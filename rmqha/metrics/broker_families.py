@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 
 from rmqha import __version__
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.certificates import first_to_expire
+from rmqha.certificates import first_to_expire, why_kept
 from rmqha.metrics.families import counter, counters, gauge, gauges, histogram
 from rmqha.metrics.readiness import why_not_ready
 from rmqha.store.status import PutMessageStatus
@@ -119,8 +119,10 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,
         "lost_tables": broker.metadata.files.lost,
-        "group_clashes": broker.replication.group.clashes(now=trio.current_time()),
+        "certificates": why_kept(),
+        "group_clashes": facts.get("circle") or broker.replication.group.clashes(now=trio.current_time()),
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
+        "peers_unheard": facts.get("peers_unheard"),
         "not_learned": facts.get("not_learned"),
         "not_registered": facts.get("not_registered"),
     }

@@ -56,7 +56,9 @@ def _why_slave(broker: BrokerController) -> list[str]:
     if (error := broker.replication.final_error) is not None:
         reasons.append(f"it follows nobody any more: {error}")
         return reasons
-    follower: dict[str, Any] = broker.replication.facts().get("ha_client") or {}
+    facts = broker.replication.facts()
+    reasons += filter(None, [facts.get("circle")])
+    follower: dict[str, Any] = facts.get("ha_client") or {}
     if state := _NEEDS_A_PERSON.get(follower.get("state", "")):
         reasons.append(f"{state}: {follower['last_error']}" if follower["last_error"] else state)
     return reasons

@@ -18,6 +18,7 @@ PATIENCE_S: Final = 20.0
 """A peer that was reached, but has not proved what it holds, is asked for so long before ``try`` goes on without it."""
 _ASK_AGAIN_S: Final = 10.0
 _WATCH_S: Final = 30.0
+_LONG_UNKNOWN_S: Final = 60.0
 
 
 class PeerState(Enum):
@@ -62,7 +63,12 @@ class PeerAnswer:
 
 @dataclass(slots=True)
 class PeerKnowledge:
-    """One peer of ``haPeers``. ``end`` is -1 as long as it has not said where its log ends."""
+    """One peer of ``haPeers``.
+
+    Attributes:
+        end: where its log ends; -1 as long as it has not said so.
+        unknown_since: the first of the questions in a row after which it was :attr:`PeerState.UNKNOWN`.
+    """
 
     peer: str
     backoff: Backoff
@@ -70,6 +76,7 @@ class PeerKnowledge:
     reason: str = ""
     end: int = -1
     reached_at: float | None = None
+    unknown_since: float | None = None
     ask_at: float = 0.0
 
     def on_answer(self, answer: PeerAnswer, *, own_end: int, asked_at: float) -> None:
@@ -77,15 +84,21 @@ class PeerKnowledge:
         was_longer = self.is_longer(own_end)
         if answer.was_reached and self.reached_at is None:
             self.reached_at = asked_at
-        if answer.state not in _PROVES_NOTHING or self.state in _PROVES_NOTHING or answer.end is not None:
+        is_news = answer.state not in _PROVES_NOTHING or self.state in _PROVES_NOTHING or answer.end is not None
+        if is_news or self.state is not PeerState.UNFIT:
+            self.reason = answer.reason
+        if is_news:
             self.state = answer.state
+        if self.state is not PeerState.UNKNOWN:
+            self.unknown_since = None
+        elif self.unknown_since is None:
+            self.unknown_since = asked_at
         if answer.state is PeerState.SETTLED:
             self.end = own_end
         elif answer.end is not None:
             self.end = answer.end
         elif answer.state is PeerState.LONGER and not was_longer:
             self.end = -1  # what it said before is not true any more
-        self.reason = answer.reason
         if answer.taken_bytes or (self.is_longer(own_end) and not was_longer):
             self.backoff.on_progress()
 
@@ -191,6 +204,11 @@ class CatchUpPlan:
         if not (self.is_open and self.began_empty):
             return []
         return [peer.peer for peer in self.peers if peer.state in _PROVES_NOTHING]
+
+    def long_unknown(self, *, now: float) -> list[PeerKnowledge]:
+        """Peers that were asked for more than a minute in vain, although sends are accepted."""
+        unknown = [peer for peer in self.peers if self.is_open and peer.unknown_since is not None]
+        return [peer for peer in unknown if now > (peer.unknown_since or 0.0) + _LONG_UNKNOWN_S]
 
     @property
     def is_doubtful(self) -> bool:

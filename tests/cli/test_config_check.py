@@ -1,6 +1,7 @@
 """`rmqha config check` looks at all that a start reads, the accounts too."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,30 @@ def test_all_problems_of_accounts_and_credentials_come_at_once(tmp_path: Path, c
         *["/conf/plain_acl.yml:2"] * 2, *["/conf/plain_acl.yml:3"] * 2, "/tools.yml",
     ]  # fmt: skip
     assert "cannot be used, problems: 5" in captured.out
+
+
+TLS = {"broker.conf": ("tls", "haTls"), "namesrv.conf": ("tls",)}
+
+
+@pytest.mark.parametrize(("name", "prefix"), [(name, prefix) for name, both in TLS.items() for prefix in both])
+def test_certificates_that_no_start_can_use_are_a_problem(
+    name: str, prefix: str, tmp_path: Path, capsys: Output
+) -> None:
+    """They were good, and each start ended with them."""
+    pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
+    pki = import_module("tests.test_tls").Pki(tmp_path)
+    options = pki.options("a")
+    files = {"CertPath": options.cert, "KeyPath": options.key, "TrustCertPath": options.trust}
+    path = tmp_path / name
+    lines = [f"{prefix}{key}={file}" for key, file in files.items()]
+    path.write_text("\n".join([f"{prefix}Mode=enforcing", "bindAddress=127.0.0.1", *lines]))
+    assert run(["config", "check", str(path)]) == 0
+    capsys.readouterr()
+    Path(options.key).unlink()
+    assert run(["config", "check", str(path)]) == 2
+    assert f"{options.key} cannot be used" in capsys.readouterr().err
+    path.write_text(path.read_text().replace("enforcing", "disabled"))
+    assert run(["config", "check", str(path)]) == 0
 
 
 @pytest.mark.parametrize(("name", "option"), [("namesrv.conf", []), ("ns-1.properties", ["--kind", "namesrv"])])

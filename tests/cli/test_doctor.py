@@ -103,6 +103,16 @@ def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.Monk
     assert (level, what) == ("fail", f"{tmp_path} cannot be read and written")
 
 
+def test_certificates_that_no_start_can_use_fail(tmp_path: Path) -> None:
+    key, cert = tmp_path / "a.key", tmp_path / "a.pem"
+    cert.touch()
+    named = {"CertPath": cert, "KeyPath": key, "TrustCertPath": cert}
+    tls = {f"haTls{name}": str(path) for name, path in named.items()}
+    assert levels(doctor_host.check_certificates(config(None, haTlsMode="disabled", **tls))) == []
+    found = levels(doctor_host.check_certificates(config(None, haTlsMode="enforcing", **tls)))
+    assert found == [("fail", f"TLS: {key} cannot be used: No such file or directory")]
+
+
 def test_ports_that_are_taken_fail_unless_the_broker_runs() -> None:
     with listening() as port:
         taken = config(listenPort=str(port), haListenPort="0")

@@ -36,6 +36,12 @@ def test_a_replica_beyond_a_limit(lag_s: float, level: str, said: str) -> None:
     assert within_limits(judge(facts), facts, LagLimits(None, None)) == judge(facts)
 
 
+def test_a_warning_that_comes_after_the_failure_is_no_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was taken without a word, as if it could be heard."""
+    assert run(["status", "-b", A, "--warn-lag", "1m", "--crit-lag", "10s"]) == 2
+    assert "--warn-lag 60 s would never tell: --crit-lag 10 s comes first" in capsys.readouterr().err
+
+
 def test_one_that_left_counts_and_nothing_gets_better() -> None:
     facts = master(connection(), ha={"connections": [connection()], "refused": [], "departed": [GONE]})
     verdict = within_limits(judge(facts), facts, LagLimits(10, 60))

@@ -256,6 +256,38 @@ def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
     assert (conf.read_text(), len(list(conf.parent.iterdir()))) == (CONF, 1)
 
 
+def test_a_file_that_names_another_store_than_the_slave_has_is_refused(
+    conf: Path, replicas: Callable[..., None], capsys: Output
+) -> None:
+    """A stale copy was changed, and the slave started again by it was a master with an empty log."""
+    command = ["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--execute"]
+    conf.write_text(f"{CONF}storePathRootDir={conf.parent}/elsewhere\n")
+    link = conf.parent / "link"
+    link.symlink_to(conf.parent)
+    for running, code in (("slave", 1), ("elsewhere", 0)):
+        root = f"{conf.parent}/{running}"
+        replicas(own=slave("waiting", store={"storePathRootDir": root, "storePathCommitLog": f"{root}/commitlog"}))
+        assert run(command) == code
+        if code:
+            error = capsys.readouterr().err
+            assert f"its storePathRootDir is {root}, the file's is {conf.parent}/elsewhere" in error
+            conf.write_text(f"{CONF}storePathRootDir={link}/elsewhere\n")
+
+
+def test_a_file_that_cannot_be_changed_says_so(
+    conf: Path, replicas: Callable[..., None], capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("rmqha.cli.conf_edit.replace_conf", read_only)
+    replicas(own=slave("waiting"))
+    assert run(["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--execute"]) == 1
+    error = capsys.readouterr().err
+    assert f"{conf} is as it was" in error
+    assert "may this user write in its directory" in error
+
+
 def test_what_no_broker_could_start_with_takes_nobodys_place(
     conf: Path, replicas: Callable[..., None], capsys: Output
 ) -> None:

@@ -7,9 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.cli import ask
+from rmqha.cli.main import run as run_rmqha
 from rmqha.cli.status import status
-from rmqha.codec.codes import STATUS_KEY
+from rmqha.codec.codes import STATUS_KEY, RequestCode
 from tests.cli.facts import connection, master, slave
+from tests.cli.fake_brokers import FakeBrokers, answer, runtime
+
+Output = pytest.CaptureFixture[str]
+RUNTIME = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
 def run(monkeypatch: pytest.MonkeyPatch, told: str, *options: str) -> Any:
@@ -35,6 +40,20 @@ def test_a_status_that_is_none_is_said_to_be_none(told: str, output: str, monkey
     done = run(monkeypatch, told, "--format", output)
     assert "10.0.0.1:10911 says of itself is no status" in str(done.exception)
     assert len(done.exception.why) < 400
+
+
+def test_a_broker_that_does_not_answer_has_its_line_of_json(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    """It had none, as if nobody had asked for it."""
+    a, dead, odd = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+    fake_brokers.answers = {a: {RUNTIME: runtime()}, odd: {RUNTIME: answer({"table": {STATUS_KEY: "[]"}})}}
+    asked = [option for address in (a, dead, odd) for option in ("-b", address)]
+    assert run_rmqha(["status", *asked, "--format", "json"]) == 3
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["address"] for one in told] == [a, dead, odd]
+    assert [one["verdict"] for one in told[1:]] == ["unreachable", "unknown"]
+    assert (told[1]["reasons"], told[1]["inSync"]) == (["Connection refused"], False)
+    assert run_rmqha(["status", "-b", dead, "--format", "json"]) == 3
+    assert json.loads(capsys.readouterr().out) == {key: told[1][key] for key in told[1] if key != "address"}
 
 
 def test_a_status_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,8 +95,10 @@ async def test_a_pair_takes_renewed_certificates_on_all_ports_and_keeps_them_whe
             await recipe.shell.run("systemctl reload rmqha@master")
             await wait_once(master.running, "certificates.kept")
             assert {await recipe.shown(port) for port in ports} == second
+            await wait_status(master, 1, says="broker-a.pem cannot be used")
+            await recipe.shell.run(recipe.renew, NAME="broker-a")
+            await wait_status(master, 0, says="in-sync")
             nursery.cancel_scope.cancel()
-        await wait_status(master, 0, says="in-sync")
         assert "ha_connection.closed" not in master.running.output(), "who is connected stays so"
         assert await master.stop() == 0
 

@@ -27,6 +27,10 @@ async def test_a_slave_is_promoted_when_its_master_is_gone_and_the_master_comes_
     assert (code, f"the old master may be alive: {master.address}" in err) == (1, True), err
     await master.kill()
     await slave.running.wait_output(r"ha_client\.disconnected")  # while it follows somebody it is not promoted
+    stale = slave.conf_file.with_name("stale.conf")
+    stale.write_text(slave.conf_file.read_text().replace(str(slave.store), f"{slave.store}-of-before"))
+    code, _, err = await rmqha("promote", "-c", str(stale), "--role", "ASYNC_MASTER")
+    assert (code, f"the file's is {slave.store}-of-before" in err) == (1, True), err
     code, out, err = await rmqha(*command, "--old-store", str(master.store), "--execute")
     assert (code, err) == (0, ""), out
     assert await slave.stop() == 0

@@ -9,6 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha import certificates
 from rmqha.cli.pages import Page
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -242,6 +243,25 @@ async def test_a_master_whose_slave_was_heard_and_went_away_doubts_nothing(autoj
         assert replication_of(master).doubt() == ""
 
 
+@pytest.mark.parametrize("peer", ["10.0.0.2:10911", "10.0.0.9:10912"])
+async def test_a_peer_that_nobody_hears_is_a_reason_while_slaves_follow(peer: str, autojump_clock: MockClock) -> None:
+    """A slave's listenPort in haPeers, or nobody's address, was ok, and what a crash takes could not be had back."""
+    pair = watched_pair()
+    pair.master.settings |= {"haPeers": peer}
+    async with pair.running() as (master, slave), scraped(master, pair.net) as monitoring, pair.master.client() as one:
+        await trio.sleep(45)
+        assert judge(await status_of(one)).level == "ok", "it may be just starting"
+        await trio.sleep(45)
+        verdict = judge(await status_of(one))
+        assert (verdict.level, len(verdict.reasons)) == ("degraded", 1)
+        assert f"{peer} of haPeers does not show" in verdict.reasons[0]
+        assert verdict.reasons[0].endswith(Page.PEER_UNHEARD)
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="peers_unheard") == 1
+        slave.stop()
+        await trio.sleep(45)
+        assert (await status_of(one))["peers_unheard"] == [], "who is away is told by others"
+
+
 async def test_a_slaves_lag_grows_until_it_has_caught_up_whether_it_is_connected_or_not(
     autojump_clock: MockClock,
 ) -> None:
@@ -393,6 +413,22 @@ async def test_what_a_full_disk_cost_is_told_by_metric_and_status(autojump_clock
         member.store.cleaner.early.note(now=trio.current_time())
         async with scraped(member, group.net) as monitoring:
             assert value(await monitoring.scrape(), name) == 1
+
+
+async def test_certificates_that_could_not_be_read_again_are_a_reason_until_they_can(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log alone had it, once, and the next restart failed."""
+    reason = "TLS: /a.key cannot be used: Permission denied"
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring, machine.client() as client:
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 0
+        monkeypatch.setattr(certificates._last_reading, "why_kept", reason)
+        await trio.sleep(2)
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 1
+        verdict = judge(await status_of(client))
+    assert verdict.level == "degraded"
+    assert any(reason in told and Page.CERTIFICATES in told for told in verdict.reasons)
 
 
 async def test_a_store_that_failed_for_good_says_that_it_needs_a_restart(autojump_clock: MockClock) -> None:

@@ -227,3 +227,27 @@ def test_of_one_peer_what_it_holds_is_taken_at_once(is_empty: bool) -> None:
     assert plan.takes_from("a", is_empty=is_empty)
     plan.answer("a", PeerState.SETTLED)
     assert not plan.takes_from("a", is_empty=is_empty)
+
+
+def test_a_peer_is_long_unknown_a_minute_after_the_first_question_in_vain() -> None:
+    plan = Plan("a", "b")
+    plan.answer("a", PeerState.SETTLED)
+    told = []
+    for _ in range(8):
+        plan.answer("b", PeerState.UNKNOWN, was_reached=False, reason="refused")
+        told.append([peer.peer for peer in plan.plan.long_unknown(now=plan.now)])
+        plan.now += 10
+    assert told == [[]] * 7 + [["b"]]
+    plan.answer("b", PeerState.SETTLED)
+    assert plan.plan.long_unknown(now=plan.now) == []
+    plan.answer("b", PeerState.UNKNOWN, was_reached=False)
+    assert plan.plan.long_unknown(now=plan.now + 90) == [], "what it holds was seen"
+
+
+def test_why_a_peer_is_unfit_stays_known_while_it_is_away() -> None:
+    """That it refused connections was told as if it did not belong to the group."""
+    plan = Plan("a")
+    plan.answer("a", PeerState.UNFIT, reason="its brokerName is b")
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False, reason="Connection refused")
+    (peer,) = plan.plan.peers
+    assert (peer.state, peer.reason) == (PeerState.UNFIT, "its brokerName is b")

@@ -88,10 +88,7 @@ class ClassicReplication:
         self._network: Final = secured(network, *options.client_tls(config))
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
-        self.group: Final = ReplicationGroup(
-            config, slave_addresses=self.ha_service.slave_addresses, name_slave=self.ha_service.name_slave,
-            trouble=store.running_flags.refusal if config.is_slave else str,
-        )  # fmt: skip
+        self.group: Final = self._make_group()
         self.master_link: Final = MasterLink(self._network, config, metadata, group=self.group)
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
@@ -116,6 +113,14 @@ class ClassicReplication:
         """As :attr:`Replication.promise`."""
         self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
         self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
+
+    def _make_group(self) -> ReplicationGroup:
+        return ReplicationGroup(
+            self._config,
+            slave_addresses=self.ha_service.slave_addresses,
+            name_slave=self.ha_service.name_slave,
+            trouble=self._store.running_flags.refusal if self._config.is_slave else str,
+        )
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(
@@ -221,8 +226,12 @@ class ClassicReplication:
         None is left where as many slaves follow as there are peers: those that are away are among them.
         """
         unheard = self.catch_up.unheard
-        do_all_follow = self.ha_service.live_slaves >= len(self._config.ha_peers)
-        return "" if do_all_follow or not unheard else why_unheard(unheard)
+        return "" if self._do_all_follow or not unheard else why_unheard(unheard)
+
+    @property
+    def _do_all_follow(self) -> bool:
+        """Whether as many slaves follow as there are peers."""
+        return self.ha_service.live_slaves >= len(self._config.ha_peers)
 
     def kept_from(self) -> int:
         """As :meth:`Replication.kept_from`; the log's end if no slave is connected."""
@@ -356,8 +365,10 @@ class ClassicReplication:
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
+            "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow else [],
             "ha": _plain(self.ha_service.info()),
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
+            "circle": (self._config.is_slave and self.group.circle()) or None,
             "not_learned": self._not_learned() if self._config.is_slave else [],
             "topics_awaited": self._config.is_slave and self.master_link.has_news,
             "not_registered": self._names.not_registered(),
