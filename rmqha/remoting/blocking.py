@@ -12,7 +12,9 @@ from rmqha.codec.strangers import describe_answer
 from rmqha.errors import RemoteProtocolError
 
 _FIRST_BYTES: Final = 16
-_NO_ANSWER: Final = "it closed the connection without an answer, as one does that requires TLS, or whose clientAllow leaves this host out"
+_NO_ANSWER: Final = (
+    "it closed the connection without an answer: it requires TLS, or its clientAllow leaves this host out"
+)
 
 Secure = Callable[[socket.socket, str], socket.socket]
 """Makes TLS of a connection to a host, or leaves it as it is."""
