@@ -29,8 +29,9 @@ def pki(tmp_path: Path) -> Pki:
 
 @pytest.fixture(autouse=True)
 def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks of earlier tests, of which some files are bad, may not be collected yet."""
+    """Networks of earlier tests, of which some files are bad, may not be collected yet; what is bad here stays here."""
     monkeypatch.setattr(certificates, "_in_use", WeakSet())
+    monkeypatch.setattr(certificates, "_last_reading", certificates._LastReading())
 
 
 def spoil(path: str) -> None:
