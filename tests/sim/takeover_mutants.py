@@ -108,12 +108,6 @@ async def _save_at_once(self: Any, mastership: Any) -> None:
     self._bridge.update_consume_offset(OP_TOPIC, mastership.op_offset)
 
 
-async def _save_marks_as_read(self: Any, mastership: Any) -> None:
-    if await self._bridge.wait_safe(timeout_s=10.0) and self._is_present(mastership):
-        self._bridge.update_consume_offset(HALF_TOPIC, mastership.half_offset)
-        self._bridge.update_consume_offset(OP_TOPIC, mastership.op_offset)
-
-
 def _finish_nothing(self: Any, places: list[int]) -> None:
     self.take_back(places)
 
@@ -218,7 +212,6 @@ def _plant_transactions() -> None:
         (transactional_message_service, "learn_marks", _learn_no_marks),
     )  # fmt: skip
     mutant("how far half messages are is saved too early", _SOURCE, (Service, "_save", _save_at_once))
-    mutant("marks count as done when they are read", _SOURCE, (Service, "_save", _save_marks_as_read))
     mutant("what ended is not remembered", _SOURCE, (fates.Fates, "finish_end", _finish_nothing))
     mutant("an end leaves a mark of something else", _SOURCE, (EndTransaction, "_mark", _end_without_marks))
     mutant("a rollback commits", _SOURCE, (end_transaction_processor, "_commits", always(True)))
