@@ -17,7 +17,7 @@ from rmqha.broker.tables import (
     topic_config_manager,
 )
 from rmqha.broker.transaction import fates, transactional_message_bridge, transactional_message_service
-from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC
+from rmqha.broker.transaction.half_message import HALF_TOPIC
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.store.config_files import DELAY_OFFSET
@@ -95,17 +95,8 @@ def _present_at_the_end(self: Any) -> Any:
     return _places_beyond(mastership, self._bridge) if is_new else mastership
 
 
-async def _learn_no_places(_bridge: Any, _fates: Any, *, begin: int, earlier: Any) -> list[int]:
-    return [begin] if earlier is None else []
-
-
 async def _learn_no_marks(bridge: Any, _fates: Any) -> set[int]:
     return {1} if bridge is None else set()
-
-
-async def _save_at_once(self: Any, mastership: Any) -> None:
-    self._bridge.update_consume_offset(HALF_TOPIC, mastership.half_offset)
-    self._bridge.update_consume_offset(OP_TOPIC, mastership.op_offset)
 
 
 def _finish_nothing(self: Any, places: list[int]) -> None:
@@ -204,14 +195,9 @@ def _plant_delayed() -> None:
 def _plant_transactions() -> None:
     mutant("a new master asks about its own half messages only", _SOURCE, (Service, "_present", _present_at_the_end))
     mutant(
-        "places of half messages are not learned", _SOURCE,
-        (transactional_message_service, "learn_places", _learn_no_places),
-    )  # fmt: skip
-    mutant(
         "what a former master has ended is not known", _SOURCE,
         (transactional_message_service, "learn_marks", _learn_no_marks),
     )  # fmt: skip
-    mutant("how far half messages are is saved too early", _SOURCE, (Service, "_save", _save_at_once))
     mutant("what ended is not remembered", _SOURCE, (fates.Fates, "finish_end", _finish_nothing))
     mutant("an end leaves a mark of something else", _SOURCE, (EndTransaction, "_mark", _end_without_marks))
     mutant("a rollback commits", _SOURCE, (end_transaction_processor, "_commits", always(True)))
