@@ -309,7 +309,7 @@ async def test_a_slave_in_sync_can_give_them_back_though_it_was_just_made(
         assert master.offsets.query_offset("g", "read", 0) == 1
 
 
-async def wait_forever(_link: MasterLink, _client: RemotingClient) -> None:
+async def wait_forever(_link: MasterLink, _client: RemotingClient, **_: object) -> None:
     await trio.sleep_forever()
 
 
