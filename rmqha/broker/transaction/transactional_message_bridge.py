@@ -3,21 +3,30 @@
 Source: rocketmq-all-4.9.8 TransactionalMessageBridge.java.
 """
 
+import errno
 from collections.abc import Callable
 from math import inf
 from typing import Final, NamedTuple
 
+import structlog
 import trio
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC, QUEUE_ID, Mark, mark_in
 from rmqha.codec.record.message import StoredMessage, decode_message
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreReadError
+from rmqha.log_limit import LogLimit
 from rmqha.replication.watermark import Complete, Watermark
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.waiting import DeadlineService
 
+logger = structlog.get_logger()
+
 _LOOKS_AGAIN_S: Final = 0.01
+_PATIENCE_S: Final = 20.0
+"""A queue whose unit leads nowhere is mostly built again, which has begun by then."""
+_FORGOTTEN_S: Final = 300.0
+_DAMAGED_NEXT: Final = "'rmqha log verify STORE' shows what is damaged; docs/operations.md, 'A damaged record'"
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
 
@@ -44,6 +53,8 @@ class TransactionalMessageBridge:
         self.visible: Final = Watermark(store.get_max_offset_in_queue(HALF_TOPIC, QUEUE_ID))
         self._queue_end = self.visible.value
         self._arrived = trio.Event()
+        self._unreadable_since = self._unreadable_at = -inf
+        self._lines: Final = LogLimit()
         store.queues.on_arrival.append(self._on_arrival)
 
     def _on_arrival(self, topic: str, _queue_id: int, queue_end: int) -> None:
@@ -89,9 +100,28 @@ class TransactionalMessageBridge:
         return Portion(messages, next_offset)
 
     def read_records(self, topic: str, offset: int, *, count: int = 32) -> tuple[tuple[memoryview, ...], int]:
-        """As :meth:`read`, undecoded."""
-        result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count)
+        """As :meth:`read`, undecoded.
+
+        A record that is damaged is passed over where its queue cannot be built again: all transactions would wait.
+        """
+        try:
+            result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count)
+        except StoreReadError as error:
+            if not self._is_to_be_passed_over(topic, error):
+                raise
+            facts = {"topic": topic, "offset": offset, "reason": str(error)}
+            self._lines.log(logger.error, "transaction.passed_over", **facts, next=_DAMAGED_NEXT)
+            return (), offset + 1
         return result.views, result.next_begin_offset if result.max_offset > offset else offset
+
+    def _is_to_be_passed_over(self, topic: str, error: StoreReadError) -> bool:
+        if error.errno != errno.EAGAIN or (topic, QUEUE_ID) in self._store.queues.lost:
+            return False
+        now = trio.current_time()
+        if now >= self._unreadable_at + _FORGOTTEN_S:
+            self._unreadable_since = now
+        self._unreadable_at = now
+        return now >= self._unreadable_since + _PATIENCE_S
 
     def read_marks(self, offset: int) -> tuple[list[Mark], int]:
         """Some marks from ``offset`` on in their queue, and where to go on; there if nothing more can be seen yet.
