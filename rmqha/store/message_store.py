@@ -75,6 +75,8 @@ class DefaultMessageStore:
         self.get_offset_in_queue_by_time: Final = parts.reader.get_offset_in_queue_by_time
         self.recovery: Final = RecoveryProgress()
         """How far :meth:`load` is."""
+        self.taken_to = 0
+        """Behind the last byte that came from another node's log in this life."""
         self._lock: Closable | None = None
         self._serving = False
         self._stopping = trio.Event()
@@ -258,6 +260,7 @@ class DefaultMessageStore:
         if not self._serving:
             raise StoreError("the store is not running, or shutting down")
         taken = self.commit_log.append_raw(memoryview(data), phy_offset)
+        self.taken_to = phy_offset + taken
         self._appended()
         return taken
 

@@ -26,9 +26,12 @@ from rmqha.broker.transaction.transactional_message_bridge import TransactionalM
 from rmqha.codec.codes import ResponseCode
 from rmqha.replication.role import RoleKind
 from rmqha.store.status import GetMessageResult
-from tests.broker.machines import Machine
+from tests.broker.machines import Machine, replication_of
 from tests.broker.producers import COMMIT, ROLLBACK, Half, Producer, producer_of, seen
 from tests.broker.test_dledger_broker import group_of
+from tests.broker.test_pair import SLAVE
+from tests.sim.sim_clock import WallClock
+from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 
 TIMES: dict[str, Any] = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
@@ -314,3 +317,30 @@ async def test_another_one_with_the_same_key_is_another_one(
                 await producer.end(half, COMMIT)
                 ended.add(half.queue_offset)
         assert sorted(await bodies(broker)) == [b"mine", b"yours"]
+
+
+@pytest.mark.parametrize("away_s", [0, 15])
+async def test_what_a_peer_gives_back_has_ended_there(away_s: float, autojump_clock: MockClock) -> None:
+    """A master that lost its store serves before all of its log is back: it knew of no end that came with the rest."""
+    net = SimNet()
+    first, second = Machine(net, "10.0.0.1", TIMES), Machine(net, "10.0.0.2")
+    async with second.broker(**SLAVE), life(first) as (_, producer):
+        halves = [await producer.prepare(body) for body in (b"done", b"lost")]
+        for half, how in zip(halves, (COMMIT, ROLLBACK), strict=True):
+            await producer.end(half, how)
+        await trio.sleep(60)
+    first.disk = SimDisk(now_ms=WallClock())
+
+    async def come_late() -> None:
+        await trio.sleep(away_s)
+        async with second.broker(**SLAVE):
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come_late)
+        peers: dict[str, Any] = {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require"}
+        async with life(first, **RARELY, **peers) as (broker, producer):
+            await replication_of(broker).opened.wait()
+            assert await end_all(producer, halves) == [ResponseCode.SUCCESS] * 2
+            assert await bodies(broker) == [b"done"]
+        nursery.cancel_scope.cancel()

@@ -132,6 +132,16 @@ class TransactionalMessageBridge:
         views, next_offset = self.read_records(OP_TOPIC, offset)
         return [mark_in(view) for view in views], next_offset
 
+    @property
+    def taken_to(self) -> int:
+        """Behind the last byte of the log that came from another broker: what it brought is not known here."""
+        return self._store.taken_to
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether more may come: it is being asked, or is known to hold more."""
+        return self._store.running_flags.is_peer_longer
+
     def end_of(self, topic: str) -> int:
         """Where its queue ends, as far as it can be read."""
         return self._store.get_max_offset_in_queue(topic, QUEUE_ID)

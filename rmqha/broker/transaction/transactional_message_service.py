@@ -49,6 +49,7 @@ logger = structlog.get_logger()
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
 _TRIES_AGAIN_S: Final = 1.0
+_TAKES_MORE_S: Final = 0.1
 _SAFE_S: Final = 10.0
 """A round waits so long for what is written to be safe; otherwise the next one saves how far both are."""
 
@@ -56,9 +57,11 @@ _SAFE_S: Final = 10.0
 class _Mastership:
     """How far the rounds of one mastership are."""
 
-    def __init__(self, number: int, term: int, *, half_offset: int, op_offset: int) -> None:
+    def __init__(self, number: int, term: int, *, taken_to: int, half_offset: int, op_offset: int) -> None:
         self.number: Final = number
         self.term: Final = term
+        self.taken_to: Final = taken_to
+        """Where the log ended that other brokers gave; what comes later has to be learned, too."""
         self.half_offset = half_offset
         """Every half message before it is done with, or written again behind it."""
         self.op_offset = op_offset
@@ -141,12 +144,14 @@ class TransactionalMessageService:
 
     def _present(self) -> _Mastership:
         """What another master did in between is in the log, and in the saved offsets."""
-        if self._mastership is None or self._mastership.term != self._role.term:
+        now = self._role.term, self._bridge.taken_to
+        if self._mastership is None or now != (self._mastership.term, self._mastership.taken_to):
             half_offset, op_offset = map(self._bridge.fetch_consume_offset, (HALF_TOPIC, OP_TOPIC))
             self._masterships += 1
             self._mastership = _Mastership(
-                self._masterships, self._role.term, half_offset=half_offset, op_offset=op_offset
+                self._masterships, now[0], taken_to=now[1], half_offset=half_offset, op_offset=op_offset
             )
+            self._role_changed.set()
         return self._mastership
 
     def _on_role(self) -> None:
@@ -164,6 +169,9 @@ class TransactionalMessageService:
                 await self._role_changed.wait()
 
     async def _learn(self, mastership: _Mastership) -> None:
+        if self._bridge.takes_more:
+            await trio.sleep(_TAKES_MORE_S)
+            return
         try:
             await self._bridge.wait_dispatched(while_so=lambda: self._is_present(mastership))
             fates, begin = mastership.fates, mastership.half_offset
@@ -198,7 +206,8 @@ class TransactionalMessageService:
             self._lines.log(logger.warning, "transaction.round_failed", reason=str(error))
 
     def _is_present(self, mastership: _Mastership) -> bool:
-        return self._role.is_master and self._role.term == mastership.term
+        now = self._role.term, self._bridge.taken_to
+        return self._role.is_master and now == (mastership.term, mastership.taken_to)
 
     async def _read_marks(self, mastership: _Mastership) -> None:
         """All that are there, so that nobody is asked about what has ended."""
