@@ -346,3 +346,27 @@ async def test_what_a_peer_gives_back_has_ended_there(away_s: float, autojump_cl
             assert await end_all(producer, halves) == [ResponseCode.SUCCESS] * 2
             assert await bodies(broker) == [b"done"]
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("says_first_place", [True, False])
+async def test_many_marks_do_not_hide_what_was_written_again(
+    says_first_place: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """A start remembered marks in place of copies: producers were asked about both places. Copies may be RocketMQ's."""
+    few_are_remembered(monkeypatch, 8)
+    one = Machine(SimNet(), "10.0.0.1", TIMES)
+    with monkeypatch.context() as patch:
+        if not says_first_place:
+            patch.setattr(half_message, "PREPARED_QUEUE_OFFSET", "KEYS")
+        late: dict[str, Any] = {"transactionTimeOut": "30000", "transactionCheckInterval": "1000"}
+        async with life(one, is_killed=True, **late) as (_, producer):
+            await producer.prepare(b"pending")
+            for number in range(20):
+                await producer.end(await producer.prepare(b"%d" % number), ROLLBACK)
+            await producer.wait_asked(1)
+    async with life(one) as (broker, producer):
+        await trio.sleep(6)
+        halves = [(await producer.wait_asked(1 + count))[0] for count in range(len(producer.asked))]
+        assert len(halves) == 1
+        await end_all(producer, halves)
+        assert await bodies(broker) == [b"pending"]

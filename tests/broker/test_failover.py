@@ -24,6 +24,7 @@ from rmqha.codec.send_answers import decode_send_response
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.connection import Connection
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.broker.producers import seen
 from tests.broker.test_deleted_topics import delete_request
 from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_clock import WallClock
@@ -451,3 +452,28 @@ async def test_where_queues_end_is_durable_before_the_log_begins(
         saved = java_json.loads(disk.files["/store/config/queueEnds.json"].durable)
         assert saved["queueEnds"]["idle"] == {0: 3}
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_of_two_peers_the_longest_tells_what_was_delivered(mode: str, autojump_clock: MockClock) -> None:
+    """The other one's table is older: with it all delayed messages of the time between came again."""
+    net = SimNet()
+    first, second, third = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
+    one, other = SLAVE, SLAVE | {"brokerId": "2"}
+    async with second.broker(**one), first.broker(brokerRole="ASYNC_MASTER") as broker, first.client() as client:
+        async with third.broker(**other):
+            await ask(client, send_request(b"first", topic="t", properties="DELAY\x011"))
+            await trio.sleep(20)
+        for number in range(10):
+            await ask(client, send_request(b"%d" % number, topic="t", properties="DELAY\x011"))
+        await trio.sleep(60)
+    first.disk = type(first.disk)(now_ms=WallClock())
+    peers = {"haPeers": "10.0.0.2:10912,10.0.0.3:10912", "haCatchUpAtStart": mode}
+    async with (
+        second.broker(**one),
+        third.broker(**other),
+        first.broker(brokerRole="ASYNC_MASTER", **peers) as broker,
+    ):
+        await broker.replication.opened.wait()
+        await trio.sleep(30)
+        assert len(await seen(broker)) == 11

@@ -94,6 +94,7 @@ class ClassicReplication:
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self._takes_back: Final = StoreNote(store.disk, f"{config.store_path_root_dir}/takesTablesBack")
+        self._has_taken_back = False
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
         self._names: Final = NameServers(
@@ -299,6 +300,8 @@ class ClassicReplication:
         takes_back = self._takes_back.look()
         if (is_begun or not is_longer) and not takes_back:
             return
+        if not is_longer and self._has_taken_back:  # what the longest told is newer
+            return
         address, metadata = address_behind(peer), self._metadata
         if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
@@ -310,6 +313,7 @@ class ClassicReplication:
                     "its topics, groups and consumers' offsets could not be taken over "
                     "(master_link.not_synchronized in the log here)"
                 )
+            self._has_taken_back = True
             logger.info("master_link.tables_taken_back", address=address, missing=self.master_link.failure or None)
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
@@ -324,13 +328,15 @@ class ClassicReplication:
     async def _finish_taking_back(self) -> None:
         """What a peer told counts once this log has all of it, and is saved: a start before that asks again."""
         await self.catch_up.opened.wait()
+        end, metadata = self._store.max_offset, self._metadata
         with suppress(StoreReadError):
             while self._takes_back.look():
-                await self._metadata.save()
-                if not self._metadata.delay_offsets.has_unsettled and not self._metadata.trouble:
+                if metadata.delay_offsets.is_settled(end):
+                    await metadata.save()
                     with suppress(StoreWriteError):
-                        await self._takes_back.remove_in_thread()
-                        return
+                        if not metadata.trouble:
+                            await self._takes_back.remove_in_thread()
+                            return
                 await trio.sleep(_SAVED_AGAIN_S)
 
     @property

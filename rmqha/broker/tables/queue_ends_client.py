@@ -34,6 +34,7 @@ logger = structlog.get_logger()
 
 _AGAIN_S: Final = 1.0
 """Until it knows the ends, this slave should not become master: it asks soon, and often."""
+_STILL_UNKNOWN_S: Final = 10.0
 _LOOKED_AT_ONCE: Final = 1000
 _REASON_SIZE_MAX: Final = 300
 NOT_ASKED: Final = "its master has yet to be asked"
@@ -89,11 +90,12 @@ class QueueEndsClient:
     async def run(self) -> None:
         """Ask until the answer is complete, once it is settled where the local log begins."""
         while True:
+            is_told = False
             if self._store.min_offset < self._store.max_offset:
-                await self.learn(before=self._store.min_offset)
+                is_told = await self.learn(before=self._store.min_offset)
             if self.has_learned:
                 return
-            await trio.sleep(_AGAIN_S)
+            await trio.sleep(_STILL_UNKNOWN_S if is_told else _AGAIN_S)
 
     async def learn(self, *, before: int) -> bool:
         """Ask where queues ended before offset ``before``; False if no complete answer came, which is logged once.

@@ -4,7 +4,10 @@ from collections import OrderedDict
 from typing import Final
 
 KEPT_MAX: Final = 131_072
-"""Places of half messages that are remembered: some 20 MB. Of one that is forgotten only its mark in the log tells."""
+"""Places that are remembered of half messages that have ended, and of others: some 20 MB each.
+
+Of one that is forgotten only its mark in the log tells.
+"""
 
 _ENDED: Final[list[int]] = []
 """In place of the places of a half message: it has ended."""
@@ -24,8 +27,10 @@ class Fates:
     def __init__(self, *, kept_max: int = KEPT_MAX) -> None:
         self.known_from = 0
         self._kept_max = kept_max
-        self._fates = OrderedDict[int, list[int]]()
-        """All places where it is known to lie, in order, or that it has ended."""
+        self._places = OrderedDict[int, list[int]]()
+        """By each place of one that has not ended all places where it is known to lie, in order."""
+        self._ended = OrderedDict[int, None]()
+        """Places of those that have. Of marks there may be many: they are not remembered in place of the others."""
         self._ending = dict[int, list[int]]()
         """By the last of its places: what ends it waits to be stored, and may be refused yet."""
 
@@ -49,7 +54,8 @@ class Fates:
         if ending is not None:
             self._ending[places[-1]] = places
         for place in places:
-            self._note(place, places)
+            self._places[place] = places
+            self._forget_oldest(self._places)
 
     def begin_end(self, offset: int) -> list[int]:
         """The half message at ``offset`` ends as soon as what ends it is stored: finish_end or take_back follows.
@@ -68,7 +74,10 @@ class Fates:
         """What ends it is stored."""
         self.take_back(places)
         for place in places:
-            self._note(place, _ENDED)
+            self._places.pop(place, None)
+            self._ended[place] = None
+            self._ended.move_to_end(place)
+            self._forget_oldest(self._ended)
 
     def take_back(self, places: list[int]) -> None:
         """It has not ended after all: what ends it could not be stored."""
@@ -85,26 +94,25 @@ class Fates:
 
     def has_ended(self, offset: int) -> bool:
         """Whether the half message at ``offset``, or at another place of it, is known to have ended."""
-        return self._fates.get(offset) is _ENDED
+        return offset in self._ended
 
     def is_left(self, offset: int) -> bool:
         """Whether nothing is to be done at ``offset``: the half message there has ended, or lies at a later place."""
-        places = self._fates.get(offset)
-        return places is not None and (places is _ENDED or places[-1] != offset)
+        return offset in self._ended or self._places.get(offset, [offset])[-1] != offset
 
     def is_known(self, offset: int) -> bool:
         """Whether it is known here if the half message at ``offset`` has ended."""
         return offset >= self.known_from or self.has_ended(offset)
 
     def _places_of(self, offset: int) -> list[int]:
-        places = self._fates.get(offset)
+        if offset in self._ended:
+            return _ENDED
+        places = self._places.get(offset)
         if places is None:
             places = self._ending.get(offset)
         return [offset] if places is None else places
 
-    def _note(self, offset: int, places: list[int]) -> None:
-        self._fates[offset] = places
-        self._fates.move_to_end(offset)
-        if len(self._fates) > self._kept_max:
-            forgotten, _ = self._fates.popitem(last=False)
+    def _forget_oldest(self, remembered: "OrderedDict[int, list[int]] | OrderedDict[int, None]") -> None:
+        if len(remembered) > self._kept_max:
+            forgotten, _ = remembered.popitem(last=False)
             self.known_from = max(self.known_from, forgotten + 1)

@@ -175,8 +175,8 @@ class TransactionalMessageService:
         try:
             await self._bridge.wait_dispatched(while_so=lambda: self._is_present(mastership))
             fates, begin = mastership.fates, mastership.half_offset
-            later = await learn_places(self._bridge, fates, begin=begin, earlier=mastership.earlier)
             marked = await learn_marks(self._bridge, fates)
+            later = await learn_places(self._bridge, fates, begin=begin, earlier=mastership.earlier)  # marks may go
             if not self._is_present(mastership):
                 return
             for place in later:
