@@ -67,6 +67,7 @@ class MessageReader:
         max_msg_nums: int = IN_MEMORY_COUNT_MAX,
         max_bytes: int = IN_MEMORY_BYTES_MAX,
         code_set: frozenset[int] | None = None,
+        tells_damage: bool = True,
     ) -> GetMessageResult:
         """The messages of a queue from ``offset`` on, as many as one answer may hold, at least the first that matches.
 
@@ -77,6 +78,8 @@ class MessageReader:
             max_msg_nums: at most so many messages.
             max_bytes: at most so many bytes, unless the first message alone is larger.
             code_set: the wanted tag hashes as signed int32; None takes every message.
+            tells_damage: a unit that does not lead to its record has its queue built again, or the broker say that it
+                is the log that is damaged; else nobody is told.
 
         Raises:
             StoreReadError: at present nothing can be read there; later it may.
@@ -93,14 +96,23 @@ class MessageReader:
         if offset > end:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, end), first, end)
         assert queue is not None, "it has messages"
-        return self._collect(queue, offset, max_msg_nums=max_msg_nums, max_bytes=max_bytes, code_set=code_set)
+        return self._collect(
+            queue, offset, max_msg_nums=max_msg_nums, max_bytes=max_bytes, code_set=code_set, tells_damage=tells_damage
+        )
 
     def _corrected(self, offset: int, better: int) -> int:
         """A slave, which may merely be late, does not tell consumers to go elsewhere."""
         return better if self._role.is_master else offset
 
     def _collect(
-        self, queue: ConsumeQueue, offset: int, *, max_msg_nums: int, max_bytes: int, code_set: frozenset[int] | None
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        *,
+        max_msg_nums: int,
+        max_bytes: int,
+        code_set: frozenset[int] | None,
+        tells_damage: bool,
     ) -> GetMessageResult:
         views: list[memoryview] = []
         total, examined = 0, 0
@@ -121,7 +133,8 @@ class MessageReader:
             elif code_set is None or _as_int32(tags_code) in code_set or size < RECORD_SIZE_MIN:
                 record = log.record_at(phy_offset, end=end)
                 if record is None or len(record) != size or _PLACE.unpack_from(record) != (queue.queue_id, index):
-                    self._on_damaged(queue, index)
+                    if tells_damage:
+                        self._on_damaged(queue, index)
                     if examined:
                         break
                     raise _leads_nowhere(queue, index)

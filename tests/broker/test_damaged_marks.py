@@ -9,13 +9,13 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.transaction.half_message import OP_TOPIC
+from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.errors import StoreReadError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageResult
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import dispatched, message, put, running
+from tests.store.helpers import ROOT, dispatched, message, put, running
 
 
 def make_unreadable(store: DefaultMessageStore, place: int, *, error: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,12 +31,13 @@ def make_unreadable(store: DefaultMessageStore, place: int, *, error: int, monke
 
 
 @pytest.mark.parametrize(("error", "is_passed"), [(errno.EAGAIN, True), (errno.EMFILE, False)])
+@pytest.mark.parametrize("topic", [HALF_TOPIC, OP_TOPIC])
 async def test_it_is_passed_over_in_the_end(
-    error: int, is_passed: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    topic: str, error: int, is_passed: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All transactions of the broker waited for it, for as long as the log held it. A lack of descriptors passes."""
     async with running(SimDisk().mount()) as store:
-        await put(store, *[message(b"%d" % number, topic=OP_TOPIC) for number in range(5)])
+        await put(store, *[message(b"%d" % number, topic=topic) for number in range(5)])
         await dispatched(store)
         make_unreadable(store, 2, error=error, monkeypatch=monkeypatch)
         bridge = TransactionalMessageBridge(store, ConsumerOffsetManager())
@@ -44,25 +45,38 @@ async def test_it_is_passed_over_in_the_end(
         with capture_logs() as logs:
             while offset < 5 and trio.current_time() < begun_at + 1000:
                 try:
-                    found, offset = bridge.read_marks(offset)
-                    seen += [mark.queue_offset for mark in found]
+                    found, offset = bridge.read(topic, offset, count=1)
+                    seen += [one.queue_offset for one in found]
                 except StoreReadError:
                     await trio.sleep(1)
         assert seen == ([0, 1, 3, 4] if is_passed else [0, 1])
-        assert trio.current_time() - begun_at >= 20
+        assert trio.current_time() - begun_at >= (20 if topic == HALF_TOPIC else 0)
         told = [(line["topic"], line["offset"]) for line in logs if line["event"] == "transaction.passed_over"]
-        assert told == [(OP_TOPIC, 2)] * is_passed
+        assert told == [(topic, 2)] * is_passed
 
 
 async def test_what_cannot_be_read_now_and_then_is_waited_for(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(SimDisk().mount()) as store:
-        await put(store, message(b"1", topic=OP_TOPIC))
+        await put(store, message(b"1", topic=HALF_TOPIC))
         await dispatched(store)
         make_unreadable(store, 0, error=errno.EAGAIN, monkeypatch=monkeypatch)
         bridge = TransactionalMessageBridge(store, ConsumerOffsetManager())
         for _ in range(15):
             with pytest.raises(StoreReadError):
-                bridge.read_marks(0)
+                bridge.read(HALF_TOPIC, 0, count=1)
             await trio.sleep(400)
+
+
+async def test_nobody_is_told_of_an_old_mark(autojump_clock: MockClock) -> None:
+    """Reading it at a start made the log be read, and the broker take no more messages."""
+    disk = SimDisk()
+    async with running(disk.mount()) as store:
+        results = await put(store, *[message(b"%d" % number, topic=OP_TOPIC) for number in range(5)])
+        await dispatched(store)
+        disk.files[f"{ROOT}/commitlog/{0:020}"].cache[results[2].wrote_offset + 5] ^= 1
+        bridge = TransactionalMessageBridge(store, ConsumerOffsetManager())
+        assert [bridge.read_marks(offset)[1] for offset in (0, 2, 3)] == [2, 3, 5]
+        await trio.sleep(60)
+        assert store.running_flags.is_writeable

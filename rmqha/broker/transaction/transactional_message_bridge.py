@@ -102,10 +102,12 @@ class TransactionalMessageBridge:
     def read_records(self, topic: str, offset: int, *, count: int = 32) -> tuple[tuple[memoryview, ...], int]:
         """As :meth:`read`, undecoded.
 
-        A record that is damaged is passed over where its queue cannot be built again: all transactions would wait.
+        A record that is damaged is passed over where its queue cannot be built again: all transactions would wait. Of
+        an old mark that nobody needs any more nobody is told: the log that holds it would take no more messages.
         """
+        is_mark = topic == OP_TOPIC
         try:
-            result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count)
+            result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count, tells_damage=not is_mark)
         except StoreReadError as error:
             if not self._is_to_be_passed_over(topic, error):
                 raise
@@ -117,6 +119,8 @@ class TransactionalMessageBridge:
     def _is_to_be_passed_over(self, topic: str, error: StoreReadError) -> bool:
         if error.errno != errno.EAGAIN or (topic, QUEUE_ID) in self._store.queues.lost:
             return False
+        if topic == OP_TOPIC:
+            return True
         now = trio.current_time()
         if now >= self._unreadable_at + _FORGOTTEN_S:
             self._unreadable_since = now
