@@ -11,11 +11,14 @@ import select
 import stat
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+_PATIENCE_MS: Final = 20
 
 
 def setup_logging(*, log_format: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
@@ -81,6 +84,9 @@ def _unfailing(stream: TextIO, tell_lost: Callable[[int], str]) -> "_UnfailingSt
         mode = os.fstat(fd).st_mode
     except (OSError, ValueError):
         return _UnfailingStream(stream)
+    if stream.isatty():  # which may take less than it says; opened anew, as nobody else's descriptor becomes another
+        with suppress(OSError):
+            return _UnwaitingStream(os.open(os.ttyname(fd), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY), tell_lost)
     has_reader = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
     return _UnwaitingStream(fd, tell_lost) if has_reader else _UnfailingStream(stream)
 
@@ -88,8 +94,8 @@ def _unfailing(stream: TextIO, tell_lost: Callable[[int], str]) -> "_UnfailingSt
 class _UnwaitingStream:
     """Nor does a broker wait for the reader of its log: lines for which there is no room are lost, and counted.
 
-    The descriptor may be others', too, so it stays a blocking one. A piece of ``PIPE_BUF`` bytes does not block where
-    the kernel says that there is room.
+    A reader that has much to read gets a moment, once. The descriptor may be others', too, so it stays a blocking one:
+    a piece of ``PIPE_BUF`` bytes does not block where the kernel says that there is room.
     """
 
     def __init__(self, fd: int, tell_lost: Callable[[int], str]) -> None:
@@ -112,9 +118,13 @@ class _UnwaitingStream:
         for at in range(0, len(data), select.PIPE_BUF):
             piece = data[at : at + select.PIPE_BUF]
             try:
-                if not self._room.poll(0) or os.write(self._fd, piece) < len(piece):
-                    self._is_cut = self._is_cut or at > 0
+                has_room = self._room.poll(0 if self._lines_lost else _PATIENCE_MS)
+                if not has_room or (written := os.write(self._fd, piece)) < len(piece):
+                    self._is_cut = self._is_cut or at > 0 or (bool(has_room) and written > 0)
                     return False
+            except BlockingIOError:
+                self._is_cut = self._is_cut or at > 0
+                return False
             except OSError:
                 return True  # nobody will ever read it
         self._is_cut = False

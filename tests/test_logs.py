@@ -117,3 +117,13 @@ def test_a_reader_that_is_gone_costs_lines_alone() -> None:
     with open(writing, "w", encoding="utf-8") as stream:
         setup_logging(stream=stream)
         structlog.get_logger().info("a.b")
+
+
+def test_nor_does_a_terminal_that_nobody_reads() -> None:
+    """It says that there is room, and takes a part of a line."""
+    reading, terminal = os.openpty()
+    with open(reading, "rb"), open(terminal, "w", encoding="utf-8") as stream:
+        setup_logging(log_format="json", stream=stream)
+        for size in (50, 201, 1000, 3000):
+            for _ in range(200):
+                structlog.get_logger().info("a.b", text="x" * size)
