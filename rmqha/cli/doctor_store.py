@@ -65,10 +65,9 @@ def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:
             if last is None:
                 return None, _lacking(config, 0, told)
             segment, scan = last
-            is_whole = scan.stop in {Stop.BLANK, Stop.END}
-            end_offset = segment.end_offset if is_whole else segment.offset + scan.end
+            end_offset = end_of(segment, scan)
             finding = Finding(OK, "log", f"it ends at {end_offset:,}; {told}")
-            if not is_whole:
+            if end_offset < segment.end_offset:
                 finding = _behind_end(segment, scan, told) or finding
             lacking = _lacking(config, end_offset, told)
             findings = [finding] if finding.level != OK or not lacking else []
@@ -101,6 +100,12 @@ def last_records(reader: LogReader) -> tuple[Segment, Scan] | None:
         if scan.records or scan.stop not in {Stop.ZERO, Stop.BLANK}:
             return segment, scan
     return None
+
+
+def end_of(segment: Segment, scan: Scan) -> int:
+    """Where a log ends whose last records are these; a blank behind them counts."""
+    is_whole = scan.stop in {Stop.BLANK, Stop.END}
+    return segment.end_offset if is_whole else segment.offset + scan.end
 
 
 def _behind_end(segment: Segment, scan: Scan, told: str) -> Finding | None:

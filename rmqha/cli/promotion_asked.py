@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.cli.ask import known_brokers, runtime_table
-from rmqha.cli.doctor_store import last_records
+from rmqha.cli.doctor_store import end_of, last_records
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.promotion import OldStore, Replica
 from rmqha.cli.store_place import commit_log_directory
@@ -97,8 +97,7 @@ def look_at_old_store(store: Path, own_log: str, offset: int) -> OldStore:
     messages, end, damage = 0, 0, ""
     with LogReader(disk, directory) as reader:
         if last := last_records(reader):
-            segment, scan = last
-            end = segment.offset + scan.end
+            end = end_of(*last)
         try:
             for _ in reader.messages(offset):
                 messages += 1

@@ -36,7 +36,7 @@ class LongerPeers:
         try:
             noted = json.loads(self._disk.read_bytes(self._path))
             self._noted = {str(peer): int(end) for peer, end in noted.items()}
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             logger.warning("longer_peers.unreadable", path=self._path, reason=str(error))
             self._noted = {"": -1}
         return dict(self._noted)

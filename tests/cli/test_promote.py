@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from rmqha.cli.main import run
 from rmqha.cli.pages import Page
 from rmqha.cli.promotion import OldStore, Replica, obstacles, stakes
 from rmqha.cli.promotion_asked import look_at_old_store
+from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from rmqha.codec.codes import RequestCode
 from rmqha.config import load_config
+from rmqha.store.log_verify import verify_log
+from rmqha.store.os_disk import OsDisk
 from tests.cli.facts import master, slave
 from tests.cli.fake_brokers import FakeBrokers, answer, runtime
 from tests.stores import expected_log, expected_messages, unpack
@@ -171,6 +175,21 @@ def test_an_old_store_that_does_not_show_what_it_holds_is_in_the_way(
     found = obstacles(slave("waiting"), [], look_at_old_store(store, "/none", 0))
     assert [one.accepted_by for one in found] == ["--accept-lost-tail"]
     assert "what the old master's store holds is not known" in found[0].what
+
+
+def test_the_blank_at_the_end_of_an_old_store_is_part_of_it(tmp_path: Path) -> None:
+    """Its checkpoint said so, and the store was taken for one that does not show what it holds."""
+    store = unpack("rolled", tmp_path)
+    first, *others = sorted((store / "commitlog").iterdir())
+    for path in others:
+        path.unlink()
+    shutil.rmtree(store / "consumequeue")
+    known = verify_log(OsDisk(), str(store / "commitlog")).end_offset
+    assert known == first.stat().st_size
+    checkpoint = decode_checkpoint((store / "checkpoint").read_bytes())
+    (store / "checkpoint").write_bytes(encode_checkpoint(replace(checkpoint, master_flushed_offset=known)))
+    found = look_at_old_store(store, "/none", 0)
+    assert (found.end_offset, found.damage) == (known, "")
 
 
 def test_the_slave_s_own_store_is_no_old_master_s(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_a_start_that_asks_nobody_forgets(
     nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b'{"gone:1": "x"}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"gone:1": "x"}', b'{"gone:1": Infinity}', b"\xff"])
 async def test_a_note_that_cannot_be_understood_stands_for_every_peer(
     content: bytes, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

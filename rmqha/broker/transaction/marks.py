@@ -22,6 +22,7 @@ _SEARCHED_WITHIN_S: Final = 15.0
 _SHARE: Final = 4
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
+_NOT_DISPATCHED: Final = "the log's end cannot be read yet: whether the transaction has ended is not known"
 _TOO_MANY: Final = "whether the transaction has ended is not known: too many others are looked for before it"
 
 Complete = Callable[[str], None]
@@ -91,9 +92,13 @@ class MarkSearch:
             self._has_wanted = trio.Event()
             while self._wanted:
                 places = next(iter(self._wanted))
-                begun_at, wanted = trio.current_time(), self._wanted[places]
-                is_late = begun_at > wanted.ends_at
-                problem = _TOO_MANY if is_late else await self._search(places, wanted.physical_offset)
+                wanted = self._wanted[places]
+                is_late = trio.current_time() > wanted.ends_at
+                is_dispatched = is_late or await self._bridge.wait_dispatched(timeout_s=_DISPATCHED_S)
+                begun_at = trio.current_time()  # to wait is no work
+                problem = _TOO_MANY if is_late else _NOT_DISPATCHED
+                if is_dispatched and not is_late:
+                    problem = await self._search(places, wanted.physical_offset)
                 del self._wanted[places]
                 for number, complete in enumerate(wanted.completes, 1):
                     complete(problem)
@@ -103,8 +108,6 @@ class MarkSearch:
 
     async def _search(self, places: frozenset[int], physical_offset: int) -> str:
         try:
-            if not await self._bridge.wait_dispatched(timeout_s=_DISPATCHED_S):
-                return "the log's end cannot be read yet: whether the transaction has ended is not known"
             if await self._find(places, physical_offset):
                 self._on_found(max(places))
         except StoreError as error:
