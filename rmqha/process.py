@@ -1,5 +1,6 @@
 """What every server does as a process: signals, the limit of open files, and what the exit code says."""
 
+import errno
 import faulthandler
 import gc
 import os
@@ -53,6 +54,15 @@ def raise_files_limit() -> int | None:
         return None
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def tell_lacking(port: int, error: OSError) -> None:
+    """Log that nobody is accepted at ``port``: who asks this process how it is gets no answer, and no metrics."""
+    pid = os.getpid()
+    told = f"it goes on when some are free: 'prlimit --pid {pid} --nofile=NUMBER', or LimitNOFILE= of its unit"
+    if error.errno not in (errno.EMFILE, errno.ENFILE):
+        told = "it goes on when there is enough: 'dmesg' and 'free' say what took it"
+    logger.error("listener.accepts_nobody", port=port, reason=error.strerror or str(error), next=told)
 
 
 def chance() -> Callable[[], float]:

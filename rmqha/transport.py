@@ -9,7 +9,9 @@ Errors: ``trio.BrokenResourceError`` (they, or the network, ended it) and ``trio
 import errno
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -42,6 +44,10 @@ _GONE_BEFORE_ACCEPT: Final = frozenset(
     }
 )
 _ACCEPT_PAUSE_S: Final = 0.1
+_TOLD_AGAIN_S: Final = 60.0
+
+TellLacking = Callable[[int, OSError], None]
+"""``tell(port, error)``: nobody is accepted at ``port``, as the machine or this process lacks something."""
 
 
 class UntrustedPeerError(trio.BrokenResourceError):
@@ -261,11 +267,13 @@ class TcpStream:
 class TcpListener:
     """A listening TCP socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, tell_lacking: TellLacking = lambda _port, _error: None) -> None:
         sock.setblocking(False)
         self._socket = sock
         self._port: int = sock.getsockname()[1]
         self._accepted_in_a_row = 0
+        self._tell_lacking = tell_lacking
+        self._told_at = -inf
 
     @property
     def port(self) -> int:
@@ -293,9 +301,15 @@ class TcpListener:
                 if self._socket.fileno() == -1:
                     raise trio.ClosedResourceError("this listener was closed") from error
                 if error.errno in _OUT_OF_RESOURCES:
+                    self._tell(error)
                     await trio.sleep(_ACCEPT_PAUSE_S)  # descriptors come back when connections end
                 elif error.errno not in _GONE_BEFORE_ACCEPT and not isinstance(error, ConnectionError):
                     raise
+
+    def _tell(self, error: OSError) -> None:
+        if trio.current_time() >= self._told_at + _TOLD_AGAIN_S:
+            self._told_at = trio.current_time()
+            self._tell_lacking(self._port, error)
 
     def close(self) -> None:
         """See :class:`Listener`."""
@@ -305,10 +319,11 @@ class TcpListener:
 
 
 class TcpNetwork:
-    """The kernel's TCP."""
+    """The kernel's TCP. What listens here tells ``tell_lacking``, at most once a minute, why it accepts nobody."""
 
-    def __init__(self, *, backlog: int = 1024) -> None:
+    def __init__(self, *, backlog: int = 1024, tell_lacking: TellLacking = lambda _port, _error: None) -> None:
         self._backlog = backlog
+        self._tell_lacking = tell_lacking
 
     async def connect(self, host: str, port: int, *, timeout_s: float) -> TcpStream:
         """See :class:`Network`."""
@@ -342,7 +357,7 @@ class TcpNetwork:
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-        return TcpListener(sock)
+        return TcpListener(sock, tell_lacking=self._tell_lacking)
 
 
 def _why_not_connected(error: OSError) -> OSError:

@@ -1,5 +1,7 @@
 """TcpStream over a socket that takes as little as it likes; real ones are in tests/e2e/test_transport.py."""
 
+import errno
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -8,11 +10,12 @@ from typing import cast
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmqha.memory import BytesLike
 from rmqha.store.disk import DataFile
 from rmqha.store.os_disk import OsDisk
-from rmqha.transport import ACCEPTED_IN_A_ROW_MAX, TcpNetwork, TcpStream
+from rmqha.transport import ACCEPTED_IN_A_ROW_MAX, TcpListener, TcpNetwork, TcpStream
 
 HEADER = b"twelve bytes"
 
@@ -124,6 +127,53 @@ async def test_who_connects_does_not_wait_for_a_pass_of_the_event_loop_for_each_
         assert nobody_else.cancelled_caught
     listener.close()
     assert 2 <= passes <= count / 2, "the others have had their turns too"
+
+
+class FullTable:
+    """A listening socket, of a process that may open no more."""
+
+    def fileno(self) -> int:
+        return self._waiting.fileno()
+
+    def __init__(self, waiting: socket.socket, port: int) -> None:
+        self._waiting = waiting
+        self._port = port
+        self.is_full = True
+
+    def setblocking(self, _flag: bool) -> None:
+        pass
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", self._port
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        if self.is_full:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return socket.socket(), ("127.0.0.1", 1)
+
+
+async def test_who_lacks_descriptors_says_so_once_a_minute_and_goes_on(mock_clock: MockClock) -> None:
+    told = list[tuple[int, str]]()
+    one, other = socket.socketpair()
+    with one, other:
+        other.send(b"somebody connects")
+        table = FullTable(one, 10911)
+        listener = TcpListener(
+            cast("socket.socket", table), tell_lacking=lambda port, error: told.append((port, str(error.strerror)))
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_accept_one, listener)
+            for seconds, lines in ((0.1, 1), (59, 1), (2, 2)):
+                for _ in range(round(seconds * 10)):
+                    mock_clock.jump(0.1)
+                    await wait_all_tasks_blocked()
+                assert told == [(10911, "Too many open files")] * lines
+            table.is_full = False
+            mock_clock.jump(1)
+
+
+async def _accept_one(listener: TcpListener) -> None:
+    (await listener.accept()).close()
 
 
 async def test_where_the_kernel_cannot_keep_less_it_is_listened_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def _serve(config: BrokerConfig, observe: Observe | None) -> int:
     controller = make(
         config,
         disk=OsDisk(),
-        network=TcpNetwork(),
+        network=TcpNetwork(tell_lacking=process.tell_lacking),
         now_ms=lambda: time.time_ns() // 1_000_000,
         chance=process.chance(),
         tuning=Tuning(open_files_max=open_files_max),

@@ -44,6 +44,12 @@ class NoBrokerError(CliError):
     """What answers is no broker."""
 
 
+class NotToldError(CliError):
+    """A broker answers, and refuses: to who asks, or at present."""
+
+    is_broker = True
+
+
 class BrokerConnection:
     """A connection to a broker, for one question after the other; made with the first one."""
 
@@ -125,7 +131,7 @@ def runtime_table(address: str, *, timeout_s: float) -> dict[str, str]:
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise no_broker_error(address, timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS:
-        raise CliError(
+        raise NotToldError(
             f"the broker at {address} does not tell its status",
             why=f"code {answer.code}: {answer.remark}",
             hint=sign_in_hint(

@@ -62,6 +62,7 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
         except CliError as error:
             away.append(address)
             told = "is it running? Its listenPort is taken to be the one below its HA port"
+            told = error.hint if error.is_broker else told
             yield Finding(WARN, key, escaped(f"{address}: {error.message}: {error.why}"), told)
             continue
         except _NO_FACTS as error:
@@ -114,6 +115,8 @@ def _asked(key: str, address: str, *, timeout_s: float) -> dict[str, str]:
             raise _WrongPortError("it is a name server", "name the master's listenPort") from error
         unheard: CliError = error
     except CliError as error:
+        if error.is_broker:  # its other port would take this for a replica that it has to turn away, and tell of it
+            raise
         unheard = error
     try:
         there = runtime_table(address if is_ha else _below(address), timeout_s=timeout_s)

@@ -19,9 +19,11 @@ class CliError(click.ClickException):
     Attributes:
         why: the cause, if the message does not already say it.
         hint: what to do next.
+        is_broker: that there is one at the address, which does not let this command ask it.
     """
 
     exit_code = EXIT_FAILED
+    is_broker = False
 
     def __init__(self, what: str, *, why: str = "", hint: str = "") -> None:
         super().__init__(what)
@@ -51,6 +53,7 @@ class UnreachableError(CliError):
     def __init__(self, address: str, why: str, *, broker: str = "") -> None:
         if any(word in why.lower() for word in _OF_TLS):
             super().__init__(f"the broker at {broker or address} runs, and TLS with it fails", why=why, hint=_TLS_HINT)
+            self.is_broker = True
         elif broker in ("", address):
             super().__init__(
                 f"the broker at {address} cannot be reached",

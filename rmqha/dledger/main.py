@@ -43,7 +43,7 @@ async def _run(options: ServerOptions) -> int:
             options,
             await open_store(options.store, disk),
             disk,
-            TcpNetwork(),
+            TcpNetwork(tell_lacking=process.tell_lacking),
             now_ms=lambda: time.time_ns() // 1_000_000,
             random=process.chance(),
         )

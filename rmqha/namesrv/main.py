@@ -42,7 +42,7 @@ def _with_descriptors(config: NamesrvConfig) -> NamesrvConfig:
 
 
 async def _run(config: NamesrvConfig, observe: Observe | None) -> int:
-    controller = NamesrvController(config, disk=OsDisk(), network=TcpNetwork())
+    controller = NamesrvController(config, disk=OsDisk(), network=TcpNetwork(tell_lacking=process.tell_lacking))
     async with observe(controller) if observe else nullcontext():
         await process.serve("namesrv", controller.run, controller.stop)
     return EXIT_OK

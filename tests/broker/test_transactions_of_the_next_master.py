@@ -4,12 +4,21 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.transaction import marks
-from rmqha.broker.transaction.half_message import CHECK_IMMUNITY_TIME, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
+from rmqha.broker.transaction import half_send, marks
+from rmqha.broker.transaction.half_message import (
+    CHECK_IMMUNITY_TIME,
+    CONSUMER_GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    PREPARED_QUEUE_OFFSET,
+    REAL_QID,
+    REAL_TOPIC,
+    set_property,
+)
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine
-from tests.broker.producers import COMMIT, producer_of, seen
+from tests.broker.producers import COMMIT, ROLLBACK, producer_of, seen
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import commit_log
@@ -152,3 +161,34 @@ async def test_who_is_no_master_any_more_saves_nothing_of_its_last_round(
         await trio.sleep(20)
         assert not broker.role.is_master
         assert saved == []
+
+
+def _as_rocketmq_stores(stored: bytes, *, topic: str, queue_id: int) -> bytes:
+    """The properties of a half message, of which a client's are all believed."""
+    return set_property(set_property(stored, REAL_TOPIC, topic), REAL_QID, str(queue_id))
+
+
+@pytest.mark.parametrize("how", [ROLLBACK, COMMIT])
+async def test_the_place_of_another_half_message_that_a_client_named_is_not_believed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, how: int, autojump_clock: MockClock
+) -> None:
+    """As of a message that a producer got in a question and sent again, in a store that RocketMQ's broker wrote."""
+    with monkeypatch.context() as stored:
+        stored.setattr(half_send, "half_properties", _as_rocketmq_stores)
+        async with machine.broker(transactionTimeOut="600000"), producer_of(machine) as producer:
+            await producer.prepare(b"first")
+            await producer.end(ended := await producer.prepare(b"ended"), how)
+            named = f"{PREPARED_QUEUE_OFFSET}\x01{ended.queue_offset}"
+            sent = await producer.prepare(b"sent with its place", properties=named)
+            await producer.prepare(b"asked about", properties=named)
+    async with machine.broker(transactionTimeOut="600000") as broker, producer_of(machine) as producer:
+        await producer.end(sent, COMMIT)
+        before = [b"ended"] if how == COMMIT else []
+        assert [message.body for message in await seen(broker)] == [*before, b"sent with its place"]
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        for number in range(2):
+            half, _ = await producer.wait_asked(number + 1)
+            await producer.end(half, COMMIT)
+        bodies = [message.body for message in await seen(broker)]
+        assert bodies == [*before, b"sent with its place", b"first", b"asked about"]

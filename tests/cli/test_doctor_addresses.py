@@ -7,7 +7,8 @@ import pytest
 from rmqha.cli import doctor_peers
 from rmqha.cli.doctor_addresses import check_addresses
 from rmqha.cli.finding import Finding
-from rmqha.codec.codes import RequestCode
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.config import BrokerConfig, load_config
 from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
@@ -84,6 +85,18 @@ def test_an_address_that_nobody_answers_at_stays_a_warning(fake_brokers: FakeBro
     config = slave(masterAddress="10.0.0.1:10911")
     found = bad(doctor_peers.check_peers(config, is_empty=False, timeout_s=1))
     assert [(level, area) for level, area, _ in found] == [("warn", "haMasterAddress"), ("warn", "masterAddress")]
+
+
+def test_a_broker_that_does_not_know_this_account_is_asked_nothing_else(fake_brokers: FakeBrokers) -> None:
+    """Its HA port was tried next: it told for a minute that it turns a replica away, and was said not to run."""
+    refusal = RemotingCommand(ResponseCode.SYSTEM_ERROR, 0, FLAG_RESPONSE, remark="AclException: no accessKey")
+    fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: refusal}}
+    fake_brokers.answers["10.0.0.1:10912"] = fake_brokers.answers["10.0.0.1:10910"] = {}
+    config = slave(masterAddress="10.0.0.1:10911")
+    found = [one for one in doctor_peers.check_peers(config, is_empty=False, timeout_s=1) if one.level != "ok"]
+    assert [finding.level for finding in found] == ["warn", "warn"]
+    assert all("no accessKey" in finding.what and "RMQHA_CREDENTIALS" in finding.next for finding in found)
+    assert {address for address, _, _ in fake_brokers.asked} == {"10.0.0.1:10911"}
 
 
 def test_a_name_server_that_is_a_broker(fake_brokers: FakeBrokers) -> None:

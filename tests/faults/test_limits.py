@@ -78,6 +78,7 @@ async def test_strangers_that_take_all_descriptors_disturb_nobody(pair: Pair) ->
         await load.wait_acknowledged(100)
         limit(pair.master, resource.RLIMIT_NOFILE, descriptors(pair.master))
         strangers = [await trio.open_tcp_stream("127.0.0.1", pair.master.ports.listen) for _ in range(20)]
+        await pair.master.running.wait_output("listener.accepts_nobody")
         await load.wait_acknowledged(500)
         for stranger in strangers:
             await stranger.aclose()

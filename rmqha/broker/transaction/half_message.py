@@ -125,6 +125,13 @@ def first_place(half: StoredMessage) -> int:
     return half.queue_offset if first is None else first
 
 
+def without_first_place(half: StoredMessage) -> StoredMessage:
+    """The half message if it lay at no place before that is known."""
+    pairs = pairs_of(half.properties_raw)
+    pairs.pop(PREPARED_QUEUE_OFFSET.encode(), None)
+    return replace(half, properties_raw=b"\x02".join(pairs.values()))
+
+
 def moved(half: StoredMessage, record: PreparedRecord, result: AppendResult) -> StoredMessage:
     """The half message as it was written again in ``record``, and where that is."""
     return replace(

@@ -12,7 +12,18 @@ import structlog
 import trio
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC, QUEUE_ID, Mark, mark_in
+from rmqha.broker.transaction.half_message import (
+    CONSUMER_GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    QUEUE_ID,
+    Mark,
+    first_place,
+    key_of,
+    mark_in,
+    place_of,
+    without_first_place,
+)
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.log_limit import LogLimit
@@ -37,6 +48,15 @@ class Portion(NamedTuple):
     messages: list[StoredMessage]
     next_offset: int
     """Where to go on in the queue; where this began, if nothing more can be seen yet."""
+
+
+class NextHalf(NamedTuple):
+    """A half message."""
+
+    half: StoredMessage | None
+    """None: there is none."""
+    next_offset: int
+    """As :attr:`Portion.next_offset`."""
 
 
 class TransactionalMessageBridge:
@@ -171,8 +191,34 @@ class TransactionalMessageBridge:
         Raises:
             StoreReadError: nothing can be read at present.
         """
-        messages = self.read(HALF_TOPIC, offset, count=1).messages
-        return messages[0] if messages and messages[0].queue_offset == offset else None
+        half = self.next_half_message(offset).half
+        return half if half is not None and half.queue_offset == offset else None
+
+    def next_half_message(self, offset: int) -> NextHalf:
+        """The first half message that can be read from ``offset`` on in its queue.
+
+        A first place that it names stands there only if it may have lain there: RocketMQ's brokers store what a client
+        says, who may send a message again that it got in a question about another half message.
+
+        Raises:
+            StoreReadError: nothing can be read at present.
+        """
+        messages, next_offset = self.read(HALF_TOPIC, offset, count=1)
+        half = messages[0] if messages else None
+        if half is not None and not self._may_have_lain_at(first_place(half), half):
+            half = without_first_place(half)
+        return NextHalf(half, next_offset)
+
+    def _may_have_lain_at(self, place: int, half: StoredMessage) -> bool:
+        """Whether nothing can be read there, or the same half message; nobody is told of damage that is met there."""
+        if place >= half.queue_offset:
+            return place == half.queue_offset
+        try:
+            views = self._store.get_message(HALF_TOPIC, QUEUE_ID, place, max_msg_nums=1, tells_damage=False).views
+        except StoreReadError:
+            return True
+        there = place_of(views[0]) if views else None
+        return there is None or there.queue_offset != place or there.key == key_of(half)
 
     def was_given_out(self, offset: int) -> bool:
         """Whether a half message has, or had, this place in its queue."""

@@ -233,13 +233,13 @@ class TransactionalMessageService:
         if offset >= end:
             return False
         if mastership.marks.pop(offset, None) is None and not mastership.fates.is_left(offset):
-            messages, next_offset = self._bridge.read(HALF_TOPIC, offset, count=1)
-            if not messages and next_offset == offset:
+            half, next_offset = self._bridge.next_half_message(offset)
+            if half is None and next_offset == offset:
                 return False
-            if not messages or messages[0].queue_offset > offset:
-                mastership.skip_to(messages[0].queue_offset if messages else next_offset)
+            if half is None or half.queue_offset > offset:
+                mastership.skip_to(next_offset if half is None else half.queue_offset)
                 return True
-            if not await self._resolve(messages[0], mastership) or mastership.fates.is_ending(offset):
+            if not await self._resolve(half, mastership) or mastership.fates.is_ending(offset):
                 return False
         mastership.half_offset = offset + 1
         return True
