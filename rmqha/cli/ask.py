@@ -1,9 +1,9 @@
 """Questions to a broker, in plain blocking code: a command that asks a few times need not start an event loop."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, SilentError, UnreachableError
@@ -18,6 +18,9 @@ from rmqha.config.kinds import split_told_address
 from rmqha.errors import RemoteProtocolError
 from rmqha.logs import escaped
 from rmqha.remoting.blocking import BlockingConnection
+
+if TYPE_CHECKING:
+    from rmqha.codec.acl import SessionCredentials
 
 _NAMED_MAX: Final = 12
 
@@ -51,12 +54,22 @@ class NotToldError(CliError):
 
 
 class BrokerConnection:
-    """A connection to a broker, for one question after the other; made with the first one."""
+    """A connection to a broker, for one question after the other; made with the first one.
 
-    def __init__(self, address: str, *, timeout_s: float, answer_size_max: int = FRAME_SIZE_MAX) -> None:
+    Requests are signed by what ``credentials`` returns: as the environment says, unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_s: float,
+        answer_size_max: int = FRAME_SIZE_MAX,
+        credentials: "Callable[[], SessionCredentials | None]" = client_credentials,
+    ) -> None:
         self.address: Final = address
         self._timeout_s: Final = timeout_s
-        self._credentials: Final = client_credentials()
+        self.credentials: Final = credentials()
         self._connection: BlockingConnection | None = None
         self._answer_size_max: Final = answer_size_max
 
@@ -103,7 +116,7 @@ class BrokerConnection:
         if self._connection is None:
             host, port = split_told_address(self.address)
             self._connection = BlockingConnection(
-                host, port, timeout_s=self._timeout_s, credentials=self._credentials, secure=secured_socket,
+                host, port, timeout_s=self._timeout_s, credentials=self.credentials, secure=secured_socket,
                 answer_size_max=self._answer_size_max,
             )  # fmt: skip
         return self._connection

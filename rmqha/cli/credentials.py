@@ -17,9 +17,14 @@ _REFUSAL: Final = "AclException"
 _SOURCES: Final = ("RMQHA_CREDENTIALS", "RMQHA_ACCESS_KEY")
 
 
+def is_of_accounts(reason: str | None) -> bool:
+    """Whether this is why a broker refuses to answer: who asks, or with which account."""
+    return _REFUSAL in (reason or "")
+
+
 def sign_in_hint(reason: str | None, *, otherwise: str) -> str:
     """What to do next when a broker has answered an error for this reason."""
-    if _REFUSAL not in (reason or ""):
+    if not is_of_accounts(reason):
         return otherwise
     used = next((name for name in _SOURCES if os.environ.get(name)), None)
     if used is not None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from rmqha.choices import HaCatchUp
 from rmqha.cli.ask import NoBrokerError, known_brokers, runtime_table
+from rmqha.cli.doctor_account import check_account
 from rmqha.cli.doctor_addresses import named_addresses
 from rmqha.cli.doctor_store import LogEnd, compare
 from rmqha.cli.errors import CliError, SilentError
@@ -49,7 +50,7 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
     """
     if config.enable_dleger_commit_log:
         return
-    away = list[str]()
+    away, answering = list[str](), dict[str, str]()
     for key, address in named_addresses(config):
         if key == "namesrvAddr":
             continue
@@ -64,6 +65,8 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
             told = "is it running? Its listenPort is taken to be the one below its HA port"
             told = error.hint if error.is_broker else told
             yield Finding(WARN, key, escaped(f"{address}: {error.message}: {error.why}"), told)
+            if error.is_broker:
+                answering[_listen_address(key, address)] = key
             continue
         except _NO_FACTS as error:
             yield Finding(WARN, key, f"{address}: its status cannot be read: {type(error).__name__}")
@@ -72,8 +75,11 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
             yield Finding(FAIL, key, escaped(f"{address}: {what}"), told)
         if not problems:
             yield Finding(OK, key, escaped(f"{address}: {name}"))
+            answering[_listen_address(key, address)] = key
         if log is not None and held is not None and key != "masterAddress":
             yield from compare(config, log, (key, address), _below(address), held, timeout_s=timeout_s)
+    for address, key in answering.items():
+        yield from check_account(config, key, address, timeout_s=timeout_s)
     if is_empty and away and not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.REQUIRE:
         what = (
             f"the log here is empty, and what {', '.join(away)} may hold is unknown: a start now takes sends in the "
@@ -109,7 +115,7 @@ def _asked(key: str, address: str, *, timeout_s: float) -> dict[str, str]:
     """
     is_ha = key != "masterAddress"
     try:
-        return runtime_table(_below(address) if is_ha else address, timeout_s=timeout_s)
+        return runtime_table(_listen_address(key, address), timeout_s=timeout_s)
     except NoBrokerError as error:
         if not is_ha:
             raise _WrongPortError("it is a name server", "name the master's listenPort") from error
@@ -136,6 +142,11 @@ def _asked(key: str, address: str, *, timeout_s: float) -> dict[str, str]:
         what = f"it is the HA port of {_named(facts)}"
         raise _WrongPortError(what, f"name its listenPort: {_below(address)}")
     raise unheard
+
+
+def _listen_address(key: str, address: str) -> str:
+    """Where the broker that ``key`` leads to answers clients, as far as can be told."""
+    return address if key == "masterAddress" else _below(address)
 
 
 def _below(address: str) -> str:

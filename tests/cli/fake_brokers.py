@@ -45,6 +45,8 @@ class FakeBrokers:
         broker, code = self.answers.get(connection.address), RequestCode(request.code)
         if broker is None:
             raise UnreachableError(connection.address, "Connection refused")
+        if connection.credentials is not None:
+            connection.credentials.sign(request)
         fields = dict(request.ext_fields)
         self.asked.append((connection.address, code, fields))
         found = broker.get(code, RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, FLAG_RESPONSE))

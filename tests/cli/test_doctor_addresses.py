@@ -1,12 +1,14 @@
 """`rmqha doctor`: addresses that name the wrong port, and a master that is about to begin a new log."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from rmqha.cli import doctor_peers
 from rmqha.cli.doctor_addresses import check_addresses
 from rmqha.cli.finding import Finding
+from rmqha.codec.acl import ACCESS_KEY
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.config import BrokerConfig, load_config
@@ -97,6 +99,27 @@ def test_a_broker_that_does_not_know_this_account_is_asked_nothing_else(fake_bro
     assert [finding.level for finding in found] == ["warn", "warn"]
     assert all("no accessKey" in finding.what and "RMQHA_CREDENTIALS" in finding.next for finding in found)
     assert {address for address, _, _ in fake_brokers.asked} == {"10.0.0.1:10911"}
+
+
+def test_a_master_that_refuses_what_this_broker_will_ask_fails(fake_brokers: FakeBrokers, tmp_path: Path) -> None:
+    """It followed, took over no topics and no offsets, and doctor had said that all is well: an operator may ask."""
+    refusal = RemotingCommand(ResponseCode.SYSTEM_ERROR, 0, FLAG_RESPONSE, remark="AclException: no such account")
+    signed_by = list[str]()
+
+    def answer_offsets(fields: dict[str, str]) -> RemotingCommand:
+        signed_by.append(fields.get(ACCESS_KEY, ""))
+        return answer({"offsetTable": {}}) if signed_by[-1] == "replica" else refusal
+
+    there: dict[RequestCode, Answer] = {RUNTIME: runtime(ha=MASTER), RequestCode.GET_ALL_DELAY_OFFSET: answer_offsets}
+    fake_brokers.answers = {"10.0.0.1:10911": there}
+    tools = tmp_path / "tools.yml"
+    for account, said in (("", "without an account"), ("gone", f"account of {tools}"), ("replica", "")):
+        tools.write_text(f"accessKey: {account}\nsecretKey: 12345678\n")
+        config = slave(masterAddress="10.0.0.1:10911", aclCredentialsPath=str(tools) if account else "")
+        found = list(doctor_peers.check_peers(config, is_empty=False, timeout_s=1))
+        assert [finding.level for finding in found] == ["ok", "ok", "fail" if said else "ok"]
+        assert said in found[-1].what
+    assert signed_by == ["", "gone", "replica"]
 
 
 def test_a_name_server_that_is_a_broker(fake_brokers: FakeBrokers) -> None:
