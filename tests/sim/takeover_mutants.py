@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from rmqha.broker import master_link
-from rmqha.broker.classic import classic_replication
+from rmqha.broker.classic import takes_tables_back
 from rmqha.broker.processors import end_transaction_processor
 from rmqha.broker.schedule import delay_offsets, deliver_delayed_message
 from rmqha.broker.tables import (
@@ -235,7 +235,7 @@ def _plant_tables() -> None:
     mutant("a slave does not save consumers' offsets", _SOURCE, (Offsets, "_merge", _merge_without_saving))
     mutant(
         "a master that lost its store asks for no tables", _SOURCE,
-        (classic_replication.ClassicReplication, "_take_tables", nothing_async),
+        (takes_tables_back.TakesTablesBack, "take", nothing_async),
     )  # fmt: skip
     mutant(
         "a slave does not learn where queues end", "#8539",

@@ -5,7 +5,6 @@ master's start the catch-up with what only its slaves still hold.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
@@ -15,6 +14,7 @@ import structlog
 import trio
 
 from rmqha.broker import options
+from rmqha.broker.classic.takes_tables_back import TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
@@ -25,13 +25,12 @@ from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig, split_address, split_told_address
-from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
+from rmqha.errors import StoreError
 from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService, why_unheard
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.replicated_log import ReplicatedLog
-from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
 from rmqha.tls import secured
@@ -39,7 +38,6 @@ from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
-_SAVED_AGAIN_S: Final = 5.0
 _DELIVERIES_AWAITED: Final = "how far delayed messages are delivered counts once the log here goes as far as there"
 
 
@@ -93,8 +91,10 @@ class ClassicReplication:
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
-        self._takes_back: Final = StoreNote(store.disk, f"{config.store_path_root_dir}/takesTablesBack")
-        self._has_taken_back = False
+        note = StoreNote(store.disk, f"{config.store_path_root_dir}/takesTablesBack")
+        self._takes_back: Final = TakesTablesBack(
+            note, store, metadata, self.master_link, queue_ends_client=self._queue_ends_client
+        )
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
         self._names: Final = NameServers(
@@ -151,7 +151,7 @@ class ClassicReplication:
                 refuse_puts=self._store.running_flags.refuse_puts,
                 on_taken=self._store.recover_topic_queue_table,
                 on_open=self._cut_consumer_offsets,
-                take_tables=self._take_tables,
+                take_tables=self._takes_back.take,
             ),
             began_empty=StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/beganEmpty"),
             longer_peers=LongerPeers(self._store.disk, f"{self._config.store_path_root_dir}/longerPeers"),
@@ -252,7 +252,7 @@ class ClassicReplication:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
-            nursery.start_soon(self._finish_taking_back)
+            nursery.start_soon(self._takes_back.finish, self.catch_up.opened)
             if self.ha_client is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._follow_tables, self.ha_client)
@@ -289,55 +289,6 @@ class ClassicReplication:
             check_group=self.master_link.check_group,
             credentials=self.master_link.credentials,
         )
-
-    async def _take_tables(self, peer: MasterAddress, there: LogRange, *, is_longer: bool) -> None:
-        """Before this log begins like a peer's, and until all is here: afterwards nobody asks, and sends come at once.
-
-        Who lost the log has mostly lost the tables as well. What is deleted, forbidden or consumed only they tell, and
-        slaves would take over what is left of them. Once all of the log is here tables may be newer than there.
-        """
-        is_begun = self._store.min_offset < self._store.max_offset
-        takes_back = self._takes_back.look()
-        if (is_begun or not is_longer) and not takes_back:
-            return
-        if not is_longer and self._has_taken_back:  # what the longest told is newer
-            return
-        address, metadata = address_behind(peer), self._metadata
-        if not await self._queue_ends_client(address).learn(before=there.min_offset):
-            raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        if takes_back or not metadata.had_topics:
-            await self._note_taking_back()
-            await self.master_link.synchronize(address, only_deliveries=not is_longer)
-            if self.master_link.failure and there.checks_reports:
-                raise RemoteProtocolError(
-                    "its topics, groups and consumers' offsets could not be taken over "
-                    "(master_link.not_synchronized in the log here)"
-                )
-            self._has_taken_back = True
-            logger.info("master_link.tables_taken_back", address=address, missing=self.master_link.failure or None)
-        await metadata.save()
-        if metadata.queue_ends.dirty or metadata.trouble:
-            raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")
-
-    async def _note_taking_back(self) -> None:
-        try:
-            await self._takes_back.make_in_thread()
-        except StoreWriteError as error:
-            raise RemoteProtocolError(f"that tables are taken back cannot be noted here: {error}") from error
-
-    async def _finish_taking_back(self) -> None:
-        """What a peer told counts once this log has all of it, and is saved: a start before that asks again."""
-        await self.catch_up.opened.wait()
-        end, metadata = self._store.max_offset, self._metadata
-        with suppress(StoreReadError):
-            while self._takes_back.look():
-                if metadata.delay_offsets.is_settled(end):
-                    await metadata.save()
-                    with suppress(StoreWriteError):
-                        if not metadata.trouble:
-                            await self._takes_back.remove_in_thread()
-                            return
-                await trio.sleep(_SAVED_AGAIN_S)
 
     @property
     def _why_no_tables(self) -> str:
