@@ -21,9 +21,10 @@ class CredentialsFile:
     """
 
     def __init__(self, path: str) -> None:
-        """Raises ConfigError: as :func:`read_credentials`."""
+        """Raises ConfigError: as :func:`read_credentials`; or it is no file that can be read again."""
         self._path: Final = path
         self._seen = self._fingerprint()
+        self._check_file()
         self._credentials = read_credentials(path)
 
     def sign(self, request: RemotingCommand) -> None:
@@ -49,7 +50,7 @@ class CredentialsFile:
     def _check_file(self) -> None:
         """Raises ConfigError: it is a pipe, say, whose reader waits for somebody to write, and with it this broker."""
         if (path := Path(self._path)).exists() and not path.is_file():
-            raise ConfigError(f"{self._path}: no credentials can be read here: it is no file any more")
+            raise ConfigError(f"{self._path}: no credentials can be read here: it is no regular file")
 
     def _fingerprint(self) -> tuple[int, ...]:
         """What changes when the file does; empty if it cannot be looked at."""

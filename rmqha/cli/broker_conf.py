@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqha.broker.acl.plain_acl import read_plain_acl
+from rmqha.broker.credentials_file import CredentialsFile
 from rmqha.broker.options import tls_in_use
 from rmqha.certificates import why_unusable
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import ConfigError
-from rmqha.remoting.credentials import read_credentials
 
 
 def load_with_accounts(
@@ -28,7 +28,7 @@ def load_with_accounts(
         problems += error.problems
     try:
         if loaded.acl_credentials_path:
-            read_credentials(loaded.acl_credentials_path)
+            CredentialsFile(loaded.acl_credentials_path)
     except ConfigError as error:
         problems += error.problems
     if problems:

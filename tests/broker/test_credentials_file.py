@@ -3,11 +3,14 @@
 import os
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from rmqha.broker.credentials_file import CredentialsFile
+from rmqha.cli.broker_conf import load_with_accounts
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import ConfigError
 
 
 def test_a_file_that_is_corrected_is_read_again(tmp_path: Path) -> None:
@@ -49,4 +52,14 @@ def test_a_pipe_in_the_files_place_is_not_waited_for(tmp_path: Path) -> None:
         credentials.sign(request)
     os.close(writer)
     assert request.ext_fields["AccessKey"] == "first"
-    assert ["no file any more" in line["reason"] for line in logs] == [True]
+    assert ["no regular file" in line["reason"] for line in logs] == [True]
+
+
+def test_a_pipe_is_refused_at_the_start(tmp_path: Path) -> None:
+    """The start waited for a writer, and said nothing; so did `rmqha doctor` and `rmqha config check`."""
+    path = tmp_path / "tools.yml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="no regular file"):
+        CredentialsFile(str(path))
+    with pytest.raises(ConfigError, match="no regular file"):
+        load_with_accounts(None, {"aclCredentialsPath": str(path), "allowInsecure": "true"})
