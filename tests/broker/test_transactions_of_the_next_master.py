@@ -11,11 +11,10 @@ from rmqha.broker.transaction.half_message import (
     HALF_TOPIC,
     OP_TOPIC,
     PREPARED_QUEUE_OFFSET,
-    REAL_QID,
-    REAL_TOPIC,
     set_property,
 )
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
+from rmqha.codec.properties import REAL_QID, REAL_TOPIC
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine
 from tests.broker.producers import COMMIT, ROLLBACK, producer_of, seen
