@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmqha.broker.transaction.half_message import HALF_TOPIC
 from tests.sim.node import HA_PORT, STORE
 from tests.sim.sim_clock import stream
 from tests.sim.takeover.admin import GUARDED, Admin
@@ -184,7 +185,14 @@ class Handovers:
 
     def _is_done(self) -> bool:
         self._read()
-        return not self._transactions.lacks(self._ledger) and not self._is_delayed_due()
+        return not (self._transactions.lacks(self._ledger) or self._is_delayed_due() or self._is_somebody_to_be_asked())
+
+    def _is_somebody_to_be_asked(self) -> bool:
+        """Whether a half message waits that all have to end by now; of one that is rolled back nothing else tells."""
+        if self._transactions.are_open or (master := self._world.master.process) is None:
+            return False
+        dealt_with = tables_of(master).halves[HALF_TOPIC].get(0, 0)
+        return dealt_with < master.broker.store.next_queue_offset(HALF_TOPIC, 0)
 
     def _is_delayed_due(self) -> bool:
         return trio.current_time() >= self._delayed.all_due_at() and self._delayed.waits(self._ledger)
@@ -192,6 +200,8 @@ class Handovers:
     def _why_not_done(self) -> str:
         if lacking := self._transactions.lacks(self._ledger):
             return f"committed messages are visible: {sorted(lacking)} are not"
+        if self._is_somebody_to_be_asked():
+            return "half messages are dealt with"
         return "delayed messages are delivered"
 
     def _slaves(self) -> list["Process"]:
