@@ -222,7 +222,7 @@ class PullMessageProcessor:
             header = replace(header, queue_offset=result.next_begin_offset)
         if self._is_late(code) and header.queue_offset < result.min_offset:
             deadline = min(deadline, trio.current_time() + _NEVER_HERE_S)
-        self._hold(connection, request, header, group, subscription, deadline, result.max_offset)
+        self._hold(connection, request, header, subscription, deadline, result.max_offset)
 
     def _is_late(self, code: ResponseCode) -> bool:
         """Whether this slave lacks what the consumer asks for: it would ask again and again without a pause."""
@@ -233,7 +233,6 @@ class PullMessageProcessor:
         connection: Connection,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        group: SubscriptionGroupConfig,
         subscription: SubscriptionData,
         deadline: float,
         queue_end: int,
@@ -255,8 +254,10 @@ class PullMessageProcessor:
                 with connection.fenced(request):
                     if not self._access.is_open:
                         self._access.check(asker, *to_pull(header.topic, header.consumer_group))
-                    if self._topics.select(header.topic) is None:
-                        connection.respond(request, ResponseCode.TOPIC_NOT_EXIST, remark=_no_topic(header.topic))
+                    try:
+                        group = self._check(header)
+                    except PullRefusedError as error:
+                        connection.respond(request, error.code, remark=str(error))
                         return
                     self._pull(connection, request, header, group=group, subscription=subscription, deadline=again)
 

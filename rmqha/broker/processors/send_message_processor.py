@@ -21,7 +21,12 @@ from rmqha.broker.puts.sent_records import (
     put_to_wait,
     records_of,
 )
-from rmqha.broker.puts.stored_properties import SendRefusedError, StoredProperties, is_transactional
+from rmqha.broker.puts.stored_properties import (
+    SendRefusedError,
+    StoredProperties,
+    is_transactional,
+    without_delay,
+)
 from rmqha.broker.puts.usual_puts import UsualPuts
 from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX, RetryTopics, is_spent
 from rmqha.broker.tables.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
@@ -196,6 +201,8 @@ class SendMessageProcessor:
     ) -> tuple[SendMessageRequestHeader, int]:
         """A consumer's message that is to come again, as it could not send it back (36): or it is a dead letter.
 
+        Java's consumers give each of them a level of delay; a dead letter is for people, and does not wait, as with 36.
+
         Raises:
             RemoteProtocolError: there may be no such group, or there is no room for its topic.
         """
@@ -212,7 +219,7 @@ class SendMessageProcessor:
         if not is_over:
             return header, queue_id
         dead = self._retries.dead_letter_topic(name, peer=connection.peer)
-        return header._replace(topic=dead.topic_name), 0
+        return header._replace(topic=dead.topic_name, properties=without_delay(header.properties)), 0
 
     def _check_destination(self, header: SendMessageRequestHeader, *, peer: str = "") -> int:
         """The queue to store in; creates the topic at its first use, on behalf of ``peer``.

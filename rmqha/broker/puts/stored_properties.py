@@ -34,6 +34,13 @@ class SendRefusedError(RemoteProtocolError):
         super().__init__(reason)
 
 
+def without_delay(properties: bytes) -> bytes:
+    """Those of a message that is to be delivered at once, whatever level it has."""
+    pairs = pairs_of(properties)
+    pairs.pop(_DELAY, None)
+    return b"\x02".join(pairs.values())
+
+
 class DelayAsked(NamedTuple):
     """A message is not to be delivered at once."""
 
