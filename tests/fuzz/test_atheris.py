@@ -27,6 +27,7 @@ def test_no_finding(name: str, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.run_atheris", name, "-seed=1", *options],
         cwd=CHECKOUT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},  # libFuzzer ends the process before its directory is removed
         capture_output=True,
         check=False,
         timeout=SECONDS + 120,
