@@ -200,8 +200,8 @@ class MasterLink:
                 while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
                     await trio.sleep(_NEWS_LOOKED_FOR_S)
 
-    async def synchronize(self, address: str, *, only_deliveries: bool = False) -> None:
-        """Take over the tables, or one of them; a failure is logged when it changes, and the next round tries again.
+    async def synchronize(self, address: str) -> None:
+        """Take over the tables; a failure is logged when it changes, and the next round tries again.
 
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
         about them (#2819), but its masters answer on both.
@@ -212,7 +212,7 @@ class MasterLink:
                 origin = await self.check_group(client)
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
-                for take_over in (*([] if only_deliveries else tables), self._take_over_delay_offsets):
+                for take_over in (*tables, self._take_over_delay_offsets):
                     try:
                         await take_over(client)
                     except RemoteProtocolError as error:

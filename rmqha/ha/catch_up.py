@@ -29,13 +29,13 @@ BeforeTaking = Callable[[MasterAddress, LogRange | None], Awaitable[None]]
 
 
 class TakeTables(Protocol):
-    """Told, while sends are refused, before a peer's log is taken or compared, whether it is the longer one.
+    """Told, while sends are refused, before a peer's log is taken or compared, whether it is, or was, the longer one.
 
     What lies beside the log may have to be taken first. RemoteProtocolError: not now.
     """
 
-    async def __call__(self, peer: MasterAddress, there: LogRange, /, *, is_longer: bool) -> None:
-        """Ask what has to be known before."""
+    async def __call__(self, peer: MasterAddress, there: LogRange | None, /, *, is_longer: bool) -> None:
+        """Ask what has to be known before; ``there`` is None if the peer does not say where its log begins and ends."""
 
 
 _FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError, StoreReadError)
@@ -96,12 +96,15 @@ class PeerAsker:
         except BrokerStartingError as error:
             return PeerAnswer(PeerState.STARTING, str(error))
         self.is_reached = there is not None
-        is_longer = known is PeerState.LONGER if there is None else there.max_offset > self._log.max_offset
+        was_longer, has_tables = known is PeerState.LONGER, True
+        is_longer = was_longer if there is None else there.max_offset > self._log.max_offset
         end = None if there is None else there.max_offset
         try:
             self._check_group(there)
-            if takes and there is not None:
-                await self._take_tables(peer, there, is_longer=is_longer)
+            if takes:
+                has_tables = False
+                await self._take_tables(peer, there, is_longer=is_longer or was_longer)
+                has_tables = True
             if is_longer:
                 if takes:
                     await self._take(peer, there)
@@ -116,7 +119,9 @@ class PeerAsker:
         except UnfitMasterError as error:
             answer = _unfit(error, peer)
         except _FAILURES as error:
-            answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.UNKNOWN, str(error))
+            is_waited_for = is_longer or (was_longer and not has_tables)
+            answer = PeerAnswer(PeerState.LONGER if is_waited_for else PeerState.UNKNOWN, str(error))
+            end = end if is_longer or not is_waited_for else None
         taken_bytes = self._log.max_offset - begun_at if takes else 0
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)

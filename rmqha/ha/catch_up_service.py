@@ -5,7 +5,7 @@ the life of the broker: a peer that was away may return with more. What is known
 :class:`~rmqha.replication.catch_up_plan.CatchUpPlan`'s; this is its clock, its log and its network.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
@@ -43,12 +43,16 @@ class CatchUpHooks:
         on_taken: bytes were appended, and puts are about to be accepted; StoreReadError: not yet.
         on_open: puts are about to be accepted for the first time.
         take_tables: see :class:`~rmqha.ha.catch_up.TakeTables`.
+        tables_from: peers whose tables are taken, and not saved yet together with all of the log.
+        are_tables_awaited: whether an earlier process took tables, and had not saved them.
     """
 
     refuse_puts: Callable[[str], None]
     on_taken: Callable[[], Awaitable[None]]
     on_open: Callable[[], None]
     take_tables: TakeTables
+    tables_from: Callable[[], Collection[str]] = tuple
+    are_tables_awaited: Callable[[], bool] = bool
 
 
 def why_unheard(peers: Sequence[str]) -> str:
@@ -157,6 +161,8 @@ class CatchUpService:
             await self._note_doubt()
             await self._open()
             return
+        if self._hooks.are_tables_awaited():  # of who has told them: all of its log may be here
+            longer = {peer: -1 if end <= self._log.max_offset else end for peer, end in longer.items()}
         self._plan.remember_longer(longer, own_end=self._log.max_offset)
         self._hooks.refuse_puts(self._plan.refusal)
         self._plan.began_empty = self._is_empty or was_noted
@@ -206,7 +212,7 @@ class CatchUpService:
         plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
         plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
-        await self._longer_peers.try_to_note(plan.longer_ends(self._log.max_offset))
+        await self._longer_peers.try_to_note(self._longer_ends())
         if answer.taken_bytes or before != (peer.state, peer.reason):
             self._log_answer(peer, answer)
         if answer.error is not None and not was_open:
@@ -220,9 +226,17 @@ class CatchUpService:
         """What is only half taken by the end of this process has to be known to be half."""
         end = -1 if there is None else there.max_offset
         try:
-            await self._longer_peers.note(self._plan.longer_ends(self._log.max_offset) | {str(peer): end})
+            await self._longer_peers.note(self._longer_ends() | {str(peer): end})
         except (StoreWriteError, StoreReadError) as error:
             raise RemoteProtocolError(f"that it holds more cannot be noted here: {error}") from error
+
+    def _longer_ends(self) -> dict[str, int]:
+        """Of peers that the next start has to wait for."""
+        return dict.fromkeys(self._hooks.tables_from(), -1) | self._plan.longer_ends(self._log.max_offset)
+
+    async def on_tables_saved(self) -> None:
+        """The next start need not wait for who told them. Raises StoreWriteError, StoreReadError: it still would."""
+        await self._longer_peers.note(self._longer_ends())
 
     async def _note_doubt(self) -> None:
         """Let the store say, durably, whether a start after this one has to doubt; no send comes before it does."""

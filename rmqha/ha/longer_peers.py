@@ -1,8 +1,8 @@
 """LongerPeers: which peers said to hold more than a master's log, durably, so that its next start knows, too.
 
 The file ``longerPeers`` of ``storePathRootDir``, a JSON object from a peer's HA address to where its log ends, is there
-while some peer is known to be longer. Without it a master that is ended while it takes its log back would begin with
-what it has, if that peer is away at its next start.
+while some peer is known to be longer, and after that while the tables that it told are not saved. Without it a master
+that is ended meanwhile would begin with what it has, if that peer is away at its next start.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import structlog
+import trio
 
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.disk import Disk
@@ -18,12 +19,13 @@ logger = structlog.get_logger()
 
 
 class LongerPeers:
-    """That file of one store. Only a catch-up's task uses it."""
+    """That file of one store."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk: Final = disk
         self._path: Final = path
         self._noted: dict[str, int] = {}
+        self._lock: Final = trio.Lock()
 
     def look(self) -> dict[str, int]:
         """What a process before has noted. A file that cannot be understood stands for any peer, as "".
@@ -43,14 +45,15 @@ class LongerPeers:
 
     async def note(self, ends: Mapping[str, int]) -> None:
         """These are longer, and no others. Durable when it returns. Raises StoreWriteError, StoreReadError."""
-        if ends == self._noted:
-            return
-        if ends:
-            data = json.dumps(ends, indent=2, sort_keys=True).encode()
-            await self._disk.replace_bytes_in_thread(self._path, data)
-        else:
-            await self._disk.unlink_in_thread(self._path)
-        self._noted = dict(ends)
+        async with self._lock:
+            if ends == self._noted:
+                return
+            if ends:
+                data = json.dumps(ends, indent=2, sort_keys=True).encode()
+                await self._disk.replace_bytes_in_thread(self._path, data)
+            else:
+                await self._disk.unlink_in_thread(self._path)
+            self._noted = dict(ends)
 
     async def try_to_note(self, ends: Mapping[str, int]) -> None:
         """As :meth:`note`, where a failure is logged: the next call tries again."""

@@ -379,10 +379,10 @@ async def test_it_begins_with_no_tables_that_are_made_of_the_log(
     await lose_the_masters_store(cluster)
     learns_from_s, synchronize = trio.current_time() + 15.0, MasterLink.synchronize
 
-    async def synchronize_later(link: MasterLink, address: str, *, only_deliveries: bool = False) -> None:
+    async def synchronize_later(link: MasterLink, address: str) -> None:
         link.failure = "not yet"
         if trio.current_time() > learns_from_s:
-            await synchronize(link, address, only_deliveries=only_deliveries)
+            await synchronize(link, address)
 
     monkeypatch.setattr(MasterLink, "synchronize", synchronize_later)
     async with (

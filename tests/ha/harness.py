@@ -54,7 +54,7 @@ def start_slave(
     return client
 
 
-async def has_tables(_peer: MasterAddress, _there: LogRange, *, is_longer: bool) -> None:
+async def has_tables(_peer: MasterAddress, _there: LogRange | None, *, is_longer: bool) -> None:
     """Nothing has to be known before."""
 
 

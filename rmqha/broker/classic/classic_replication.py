@@ -92,9 +92,7 @@ class ClassicReplication:
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         note = StoreNote(store.disk, f"{config.store_path_root_dir}/takesTablesBack")
-        self._takes_back: Final = TakesTablesBack(
-            note, store, metadata, self.master_link, queue_ends_client=self._queue_ends_client
-        )
+        self._takes_back: Final = TakesTablesBack(note, store, metadata, self.master_link, self._queue_ends_client)
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
         self._names: Final = NameServers(
@@ -106,6 +104,8 @@ class ClassicReplication:
         self._followed_ends: QueueEndsClient | None = None
         """On a slave: asks its master where queues end."""
         metadata.queue_ends.why_unknown = self._why_ends_unknown
+        metadata.why_withheld = self._why_tables_withheld
+        metadata.offsets.why_unknown = self._why_offsets_unknown
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
         promise = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)
         if self._waits_for_slaves:
@@ -152,6 +152,8 @@ class ClassicReplication:
                 on_taken=self._store.recover_topic_queue_table,
                 on_open=self._cut_consumer_offsets,
                 take_tables=self._takes_back.take,
+                tables_from=lambda: self._takes_back.told_by,
+                are_tables_awaited=self._takes_back.is_noted,
             ),
             began_empty=StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/beganEmpty"),
             longer_peers=LongerPeers(self._store.disk, f"{self._config.store_path_root_dir}/longerPeers"),
@@ -245,6 +247,8 @@ class ClassicReplication:
 
     async def open(self) -> None:
         """As :meth:`Replication.open`."""
+        if options.peers_to_ask(self._config):
+            await self._takes_back.note_loss()
         await self.catch_up.run()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -252,7 +256,7 @@ class ClassicReplication:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
-            nursery.start_soon(self._takes_back.finish, self.catch_up.opened)
+            nursery.start_soon(self._finish_taking_back)
             if self.ha_client is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._follow_tables, self.ha_client)
@@ -304,6 +308,21 @@ class ClassicReplication:
         if not self._config.is_slave:
             return ""
         return NOT_ASKED if self._followed_ends is None else self._followed_ends.why_unknown
+
+    def _why_tables_withheld(self) -> str:
+        """As :attr:`MetadataService.why_withheld`."""
+        return self._takes_back.why_withheld() if self.doubt() else self._why_offsets_unknown()
+
+    def _why_offsets_unknown(self) -> str:
+        """As :attr:`ConsumerOffsetManager.why_unknown`. A master that goes on in doubt begins with what it has."""
+        is_over = self._config.is_slave or self.catch_up.opened.is_set()
+        return "" if is_over else self._takes_back.why_withheld()
+
+    async def _finish_taking_back(self) -> None:
+        catch_up = self.catch_up
+        await self._takes_back.finish(
+            catch_up.opened, catch_up.on_tables_saved, is_in_doubt=lambda: bool(self.doubt() or catch_up.refusal)
+        )
 
     def _not_learned(self) -> list[str]:
         """As :func:`not_learned`, of what this slave has from its master."""

@@ -1,6 +1,6 @@
 """TakesTablesBack: a master that lost its store has its tables from the peer whose log it takes."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -33,7 +33,6 @@ class TakesTablesBack:
         store: DefaultMessageStore,
         metadata: MetadataService,
         link: MasterLink,
-        *,
         queue_ends_client: Callable[[str], QueueEndsClient],
     ) -> None:
         """``queue_ends_client(address)`` asks the broker there where queues end."""
@@ -43,8 +42,25 @@ class TakesTablesBack:
         self._link: Final = link
         self._queue_ends_client: Final = queue_ends_client
         self._has_taken_back = False
+        self.told_by = set[str]()
+        """Peers, by their HA addresses, whose tables are taken, and not saved yet with all of the log."""
 
-    async def take(self, peer: MasterAddress, there: LogRange, *, is_longer: bool) -> None:
+    def is_noted(self) -> bool:
+        """Whether tables are not saved yet that were taken. Raises StoreReadError."""
+        return self._note.look()
+
+    def why_withheld(self) -> str:
+        """Why no slave may take over the tables here before the catch-up is over; empty: they are this group's.
+
+        Those of a new store would replace the last ones that there are.
+        """
+        is_empty = self._store.min_offset == self._store.max_offset
+        are_lost = self._note.is_there or (is_empty and not self._metadata.had_topics)
+        if self._has_taken_back or not are_lost:
+            return ""
+        return "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
+
+    async def take(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """Before this log begins like a peer's, and until all is here: afterwards nobody asks, and sends come at once.
 
         Who lost the log has mostly lost the tables as well. What is deleted, forbidden or consumed only they tell, and
@@ -52,16 +68,22 @@ class TakesTablesBack:
         """
         is_begun = self._store.min_offset < self._store.max_offset
         takes_back = self._note.look()
-        if (is_begun or not is_longer) and not takes_back:
-            return
-        if not is_longer and self._has_taken_back:  # what the longest told is newer
+        if not is_longer or (is_begun and not takes_back):
             return
         address, metadata = address_behind(peer), self._metadata
+        lacks_tables = takes_back or not metadata.had_topics
+        if lacks_tables:
+            await self._make_note()
+        if there is None:
+            raise RemoteProtocolError(
+                f"its topics, groups and consumers' offsets could not be taken over: nothing answers at {address}, "
+                "where its listenPort has to be, one below its HA port, or it lets this broker ask nothing"
+            )
         if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        if takes_back or not metadata.had_topics:
-            await self._make_note()
-            await self._link.synchronize(address, only_deliveries=not is_longer)
+        if lacks_tables:
+            self.told_by.add(str(peer))
+            await self._link.synchronize(address)
             if self._link.failure and there.checks_reports:
                 raise RemoteProtocolError(
                     "its topics, groups and consumers' offsets could not be taken over "
@@ -79,20 +101,34 @@ class TakesTablesBack:
         except StoreWriteError as error:
             raise RemoteProtocolError(f"that tables are taken back cannot be noted here: {error}") from error
 
-    async def finish(self, opened: trio.Event) -> None:
+    async def note_loss(self) -> None:
+        """At a start that asks peers, before anything is saved: what this process makes is not what the store had."""
+        if self._store.min_offset == self._store.max_offset and not self._metadata.had_topics:
+            try:
+                await self._note.make_in_thread()
+            except StoreWriteError as error:
+                logger.warning("master_link.not_noted", reason=str(error))
+
+    async def finish(
+        self, opened: trio.Event, on_saved: Callable[[], Awaitable[None]], *, is_in_doubt: Callable[[], bool]
+    ) -> None:
         """What a peer told counts once this log has all of it, and is saved: a start before that asks again.
 
         Args:
             opened: set when the catch-up is over.
+            on_saved: called before the note goes; StoreWriteError, StoreReadError: not yet.
+            is_in_doubt: whether a peer that is away may hold all that was lost.
         """
         await opened.wait()
         end, metadata = self._store.max_offset, self._metadata
         with suppress(StoreReadError):
             while self._note.look():
-                if metadata.delay_offsets.is_settled(end):
+                if metadata.delay_offsets.is_settled(end) and not is_in_doubt():
                     await metadata.save()
                     with suppress(StoreWriteError):
                         if not metadata.trouble:
+                            self.told_by.clear()
+                            await on_saved()
                             await self._note.remove_in_thread()
                             return
                 await trio.sleep(_SAVED_AGAIN_S)

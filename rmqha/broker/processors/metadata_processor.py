@@ -82,6 +82,9 @@ class MetadataProcessor:
     def _answer_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any] | None]]
     ) -> None:
+        if why := self._metadata.why_withheld():
+            connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=why)
+            return
         self._answer(connection, request, partial(self._send_table, make=make))
 
     def _answer(self, connection: Connection, request: RemotingCommand, send: Send) -> None:

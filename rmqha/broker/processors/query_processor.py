@@ -85,6 +85,7 @@ class QueryProcessor:
         It begins at 0, or where its topic was deleted. Clients that are told that nothing is found begin at the end.
         """
         header = decode_header(QueryConsumerOffsetRequestHeader, request)
+        self._offsets.check_known()
         offset = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
         if offset is None or offset < 0:
             begins_at = self._store.queues.deleted_end(header.topic, header.queue_id)

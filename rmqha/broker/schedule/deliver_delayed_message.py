@@ -77,9 +77,10 @@ class DeliverDelayedMessageTask:
         What cannot be put at present keeps those behind it waiting, and is tried again.
 
         Args:
-            is_leading: whether what was put still counts, now that it is known what became of it.
+            is_leading: whether this leadership goes on, and what was put still counts, now that it is known what became
+                of it.
         """
-        while True:
+        while is_leading():
             try:
                 due, idle_s = self._count_due()
                 if not due:
@@ -93,6 +94,7 @@ class DeliverDelayedMessageTask:
                 await trio.sleep(_TRIES_AGAIN_S)
             else:
                 self._at_once, self._problem = _AT_ONCE, ""
+        return 0.0
 
     def _tell(self, problem: str) -> None:
         """Once, for as long as it lasts."""

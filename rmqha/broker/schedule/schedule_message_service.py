@@ -56,6 +56,8 @@ class ScheduleMessageService:
         """Of the queues that have a task."""
         self._others: Final = set[int]()
         """Queues that may need one."""
+        self._taken_to = 0
+        """Where what came from a peer ended when this leadership began."""
         store.role.subscribe(self._on_role)
 
     def on_arrival(self, topic: str, queue_id: int) -> None:
@@ -92,13 +94,22 @@ class ScheduleMessageService:
         await opened.wait()
         while True:
             self._role_changed = trio.Event()
-            if self._store.role.is_master:
+            if not self._store.role.is_master:
+                await self._role_changed.wait()
+            elif self._is_incomplete:
+                self._flush()
+                await trio.sleep(_FLUSHED_WITHIN_S)
+            else:
                 with trio.CancelScope() as self._leading:
                     await self._deliver(puts, store_host_raw)
-            else:
-                await self._role_changed.wait()
+
+    @property
+    def _is_incomplete(self) -> bool:
+        """Whether messages come from a peer, or what was delivered of them does not count yet."""
+        return self._store.running_flags.is_peer_longer or self._offsets.has_unsettled
 
     async def _deliver(self, puts: InternalPuts, store_host_raw: bytes) -> None:
+        self._taken_to = self._store.taken_to
         self._offsets.begin(len(self._delay_levels_ms))
         self._arrived.clear()
         async with trio.open_nursery() as nursery:
@@ -162,8 +173,15 @@ class ScheduleMessageService:
 
     async def _run(self, task: DeliverDelayedMessageTask, leading: trio.CancelScope) -> None:
         queue_id = delay_level2_queue_id(task.delay_level)
+
+        def is_leading() -> bool:
+            """What a peer's log brings is delivered from where that peer says, which may be far behind this."""
+            if self._store.taken_to != self._taken_to or self._store.running_flags.is_peer_longer:
+                leading.cancel()
+            return not leading.cancel_called
+
         while True:
             self._arrived[queue_id] = arrived = trio.Event()
-            idle_s = await task.deliver_due(is_leading=lambda: not leading.cancel_called)
+            idle_s = await task.deliver_due(is_leading=is_leading)
             with trio.move_on_after(idle_s):
                 await arrived.wait()

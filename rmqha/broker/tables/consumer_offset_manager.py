@@ -53,6 +53,8 @@ class ConsumerOffsetManager:
         """How often a group's offsets were removed."""
         self.saved: Final = Watermark()
         """So many removals are in the file; waiters are told when a save succeeds, and when it fails."""
+        self.why_unknown: Callable[[], str] = str
+        """Why the table here says nothing of where groups are; empty: it does."""
 
     def connect(self, queues: ConsumeQueueTable) -> None:
         """From now on follow the queues of a store that is loaded: what begins anew is forgotten."""
@@ -77,8 +79,10 @@ class ConsumerOffsetManager:
 
         Raises:
             RemoteProtocolError: no client of RocketMQ's has such a group or topic, or there are too many, in all or of
-                clients of this host; nothing is remembered.
+                clients of this host; or, of a client, as :meth:`check_known`. Nothing is remembered.
         """
+        if peer:
+            self.check_known()
         if peer and group == CONSUMER_GROUP:
             raise RemoteProtocolError(f"consumer offset not taken: {group} is the broker itself, no client's group")
         key = topic + TOPIC_GROUP_SEPARATOR + group
@@ -93,6 +97,11 @@ class ConsumerOffsetManager:
         if peer and self._role is not None and not self._role.is_master:
             self._committed_here.add((key, queue_id))
         self.dirty = True
+
+    def check_known(self) -> None:
+        """Raises RemoteProtocolError: where groups are is yet to be taken over; they would begin anew, and say so."""
+        if why := self.why_unknown():
+            raise RemoteProtocolError(f"consumer offsets are not known here: {why}")
 
     def _check_new(self, group: str, topic: str, *, host: str) -> None:
         problem = topic_problem(topic)

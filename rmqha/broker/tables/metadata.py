@@ -101,6 +101,7 @@ class MetadataService:
         delay_offsets: how far delayed messages are delivered.
         queue_ends: where queues end that hold no message.
         had_topics: whether :meth:`load` found a table of topics, which a broker saves before all others.
+        why_withheld: says why other brokers may not take over what is here; empty: they may.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class MetadataService:
         self.delay_offsets: Final = delay_offsets
         self.queue_ends: Final = queue_ends
         self.had_topics = False
+        self.why_withheld: Callable[[], str] = str
         self._interval_s = interval_s
         self._awaited: Final = _Saves(self._save_awaited, on_failure=groups.saved.fail_all)
         """Of tables for which clients and operators wait: they do not wait for the others, which may be large."""

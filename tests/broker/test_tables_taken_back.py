@@ -1,0 +1,184 @@
+"""A master that lost its store has the tables of its peer with the log, or waits, whatever comes in between."""
+
+from contextlib import nullcontext
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.errors import RemoteProtocolError
+from rmqha.replication.master_session import LogRange
+from tests.broker.machines import Machine, ask, replication_of, send_request
+from tests.broker.producers import seen
+from tests.broker.test_pair import SLAVE
+from tests.sim.sim_clock import WallClock
+from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_net import SimNet
+
+PEERS = {"haPeers": "10.0.0.2:10912"}
+ROLES = [{"brokerRole": "ASYNC_MASTER"}, {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}]
+NOTE = "/store/takesTablesBack"
+
+
+async def _pair_of_which_the_master_lost_its_disk(role: dict[str, str]) -> tuple[Machine, Machine]:
+    """Ten delayed messages are delivered; a group has settings and an offset of its own."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE), master.broker(**role) as broker, master.client() as client:
+        await trio.sleep(10)
+        for number in range(10):
+            sent = await ask(client, send_request(b"%d" % number, topic="t", properties="DELAY\x011"))
+            assert sent.code == 0, sent.remark
+        for _ in range(30):
+            await ask(client, send_request(bytes(4000), topic="more"))
+        broker.offsets.commit_offset("g", "t", 0, offset=2)
+        broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=7))
+        await trio.sleep(90)
+    master.disk = SimDisk(now_ms=WallClock())
+    return master, slave
+
+
+async def _check_whole(broker: BrokerController) -> None:
+    """Its peer has told all, and no delayed message is delivered once more."""
+    await replication_of(broker).opened.wait()
+    await trio.sleep(60)
+    group = broker.groups.select("g")
+    assert (group and group.retry_max_times, broker.offsets.query_offset("g", "t", 0)) == (7, 2)
+    assert sorted(message.body for message in await seen(broker)) == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("when", ["the log is here", "sends are accepted"])
+async def test_ended_before_they_are_saved_it_waits_for_them_at_its_next_start(
+    role: dict[str, str], when: str, autojump_clock: MockClock
+) -> None:
+    """It began without what was delivered, as its log was whole, and never asked again: all came twice."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+    async with slave.broker(**SLAVE) as peer, trio.open_nursery() as nursery:
+        broker = master.controller(**role, **PEERS)
+        nursery.start_soon(broker.run)
+        while broker.store.max_offset < peer.store.max_offset:  # noqa: ASYNC110 - a look from outside
+            await trio.sleep(0.001)
+        if when == "sends are accepted":
+            await replication_of(broker).opened.wait()
+        nursery.cancel_scope.cancel()
+    master.disk.power_cut()
+    assert NOTE in master.disk.files
+    async with master.broker(**role, **PEERS) as broker:
+        await trio.sleep(60)
+        assert "10.0.0.2:10912" in replication_of(broker).catch_up.refusal
+        async with slave.broker(**SLAVE):
+            await _check_whole(broker)
+            assert not {NOTE, "/store/longerPeers"} & {*master.disk.files}
+    async with master.broker(**role, **PEERS) as broker:
+        await _check_whole(broker)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_a_peer_that_gives_its_log_and_tells_nothing_is_waited_for(
+    role: dict[str, str], mode: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """As one whose listenPort is not beside its HA port, or that wants an account: the log came without the tables."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+
+    async def unanswered(_self: MasterLink, _address: str, _ha_port: int, *, fields: dict[str, str]) -> LogRange | None:
+        assert fields
+        return None
+
+    async with slave.broker(**SLAVE):
+        with monkeypatch.context() as refusing:
+            refusing.setattr(MasterLink, "_ask_range", unanswered)
+            async with master.broker(haCatchUpAtStart=mode, **role, **PEERS) as broker:
+                await trio.sleep(120)
+                assert broker.store.max_offset == 0
+                assert "could not be taken over: nothing answers at" in replication_of(broker).catch_up.refusal
+        async with master.broker(haCatchUpAtStart=mode, **role, **PEERS) as broker:
+            await _check_whole(broker)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_what_a_waiting_master_saves_is_not_what_the_store_had(
+    role: dict[str, str], mode: str, autojump_clock: MockClock
+) -> None:
+    """A heartbeat made a group's retry topic, and the next start took topics.json for the lost store's."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+    async with master.broker(haCatchUpAtStart=mode, **role, **PEERS) as broker:
+        await trio.sleep(20)
+        broker.topics.create_topic_in_send_message_back_method("%RETRY%g", queue_nums=1)
+        refused = pytest.raises(RemoteProtocolError, match="not known here")
+        with refused if mode == "require" else nullcontext():
+            broker.offsets.commit_offset("g", "t", 0, offset=0, peer="10.9.9.9:1")
+        await trio.sleep(20)
+    assert "/store/config/topics.json" in master.disk.files
+    async with slave.broker(**SLAVE), master.broker(haCatchUpAtStart=mode, **role, **PEERS) as broker:
+        await _check_whole(broker)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_a_peer_that_comes_later_is_asked_before_delayed_messages_are_delivered(
+    role: dict[str, str], mode: str, autojump_clock: MockClock
+) -> None:
+    """With ``try`` they were delivered by now from the beginning of each level, while the log came."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+    async with master.broker(haCatchUpAtStart=mode, **role, **PEERS) as broker:
+        await trio.sleep(60)
+        async with slave.broker(**SLAVE):
+            await trio.sleep(60)
+            await _check_whole(broker)
+            async with master.client() as client:
+                await ask(client, send_request(b"next", topic="t", properties="DELAY\x011"))
+            await trio.sleep(30)
+            assert [message.body for message in await seen(broker)].count(b"next") == 1
+
+
+@pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_a_second_start_asks_the_peer_that_told_the_first(
+    peers: str, mode: str, autojump_clock: MockClock
+) -> None:
+    """The one that was asked first told how far delayed messages were delivered when it was last there."""
+    net = SimNet()
+    first, second, third = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
+    other = SLAVE | {"brokerId": "2"}
+    async with second.broker(**SLAVE), first.broker(brokerRole="ASYNC_MASTER"), first.client() as client:
+        async with third.broker(**other):
+            await ask(client, send_request(b"first", topic="t", properties="DELAY\x011"))
+            await trio.sleep(20)
+        for number in range(10):
+            await ask(client, send_request(b"%d" % number, topic="t", properties="DELAY\x011"))
+        await trio.sleep(60)
+    first.disk = SimDisk(now_ms=WallClock())
+    settings = {"brokerRole": "ASYNC_MASTER", "haPeers": peers, "haCatchUpAtStart": mode}
+    async with second.broker(**SLAVE), third.broker(**other):
+        async with trio.open_nursery() as nursery:
+            broker = first.controller(**settings)
+            nursery.start_soon(broker.run)
+            await replication_of(broker).opened.wait()
+            nursery.cancel_scope.cancel()
+        async with first.broker(**settings) as broker:
+            await replication_of(broker).opened.wait()
+            await trio.sleep(30)
+            assert len(await seen(broker)) == 11
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_new_group_waits_for_nothing(role: dict[str, str], autojump_clock: MockClock) -> None:
+    """A slave that is new, too, has no tables to tell, and is told this master's."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    for mode in ("try", "require"):
+        async with slave.broker(**SLAVE) as copy, master.broker(haCatchUpAtStart=mode, **role, **PEERS) as broker:
+            with trio.fail_after(15):
+                await replication_of(broker).opened.wait()
+            await trio.sleep(30)
+            async with master.client() as client:
+                assert (await ask(client, send_request(b"x", topic="t"))).code == 0
+            await trio.sleep(30)
+            assert NOTE not in master.disk.files
+            assert copy.topics.select("t") is not None
