@@ -4,8 +4,8 @@
   cache has; a start that finds the file erases again.
 * ``beganEmpty``: this log began empty while peers were away, and what they hold is unknown
   (rmqha/ha/catch_up_service.py).
-* ``takesTablesBack``: a master that lost its store has yet to take all of a peer's log, and with it its tables
-  (rmqha/broker/classic/classic_replication.py).
+* ``takesTablesBack``: a master whose store was empty has yet to hear its peers, or to take all of one's log and tables
+  (rmqha/broker/classic/takes_tables_back.py).
 """
 
 from typing import Final
