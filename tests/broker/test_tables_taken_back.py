@@ -182,3 +182,22 @@ async def test_a_new_group_waits_for_nothing(role: dict[str, str], autojump_cloc
             await trio.sleep(30)
             assert NOTE not in master.disk.files
             assert copy.topics.select("t") is not None
+
+
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_a_peer_that_has_lost_its_store_as_well_is_not_waited_for(mode: str, autojump_clock: MockClock) -> None:
+    """It comes back with an empty log, and has nothing to tell any more."""
+    role = ROLES[0] | {"haCatchUpAtStart": mode}
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+    async with slave.broker(**SLAVE), trio.open_nursery() as nursery:
+        broker = master.controller(**role, **PEERS)
+        nursery.start_soon(broker.run)
+        while not broker.store.max_offset:  # noqa: ASYNC110 - a look from outside
+            await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    slave.disk = SimDisk(now_ms=WallClock())
+    async with slave.broker(**SLAVE), master.broker(**role, **PEERS) as broker:
+        with trio.fail_after(60):
+            await replication_of(broker).opened.wait()
+        await trio.sleep(60)
+        assert not {NOTE, "/store/longerPeers"} & {*master.disk.files}

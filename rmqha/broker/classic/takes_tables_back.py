@@ -70,6 +70,9 @@ class TakesTablesBack:
         takes_back = self._note.look()
         if not is_longer or (is_begun and not takes_back):
             return
+        if there is not None and there.max_offset == 0:  # it has lost its store as well since
+            self.told_by.discard(str(peer))
+            return
         address, metadata = address_behind(peer), self._metadata
         lacks_tables = takes_back or not metadata.had_topics
         if lacks_tables:
