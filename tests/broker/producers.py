@@ -8,10 +8,12 @@ from typing import Any
 import trio
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.transaction.half_message import set_property
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.headers import decode_header, encode_header
+from rmqha.codec.properties import REAL_QID, REAL_TOPIC
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
@@ -123,6 +125,11 @@ def half_request(body: bytes, *, group: str = "PG", properties: str = "", **fiel
     texts = ["KEYS\x01k", "TRAN_MSG\x01true", "UNIQ_KEY\x01" + body.hex().upper(), "WAIT\x01true", f"PGROUP\x01{group}"]
     joined = "\x02".join([*texts, "TAGS\x01tx", *filter(None, [properties])])
     return send_request(body, properties=joined, **({"f": "4"} | dict[str, Any](fields)))
+
+
+def as_rocketmq_stores(stored: bytes, *, topic: str, queue_id: int) -> bytes:
+    """In place of ``half_properties``: RocketMQ's broker leaves in a half message whatever its client says."""
+    return set_property(set_property(stored, REAL_TOPIC, topic), REAL_QID, str(queue_id))
 
 
 def end_request(half: Half, how: int, *, group: str = "PG") -> RemotingCommand:

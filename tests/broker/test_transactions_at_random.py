@@ -12,16 +12,10 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.transaction import half_send
-from rmqha.broker.transaction.half_message import (
-    CHECK_IMMUNITY_TIME,
-    PREPARED_QUEUE_OFFSET,
-    half_properties,
-    set_property,
-)
-from rmqha.codec.properties import REAL_QID, REAL_TOPIC
+from rmqha.broker.transaction.half_message import CHECK_IMMUNITY_TIME, PREPARED_QUEUE_OFFSET, half_properties
 from rmqha.codec.record.message import decode_message
 from tests.broker.machines import Machine
-from tests.broker.producers import COMMIT, ROLLBACK, Half, Producer, producer_of
+from tests.broker.producers import COMMIT, ROLLBACK, Half, Producer, as_rocketmq_stores, producer_of
 from tests.broker.test_pair import SLAVE
 from tests.sim.sim_net import SimNet
 
@@ -143,11 +137,7 @@ async def _bodies(broker: BrokerController) -> list[bytes]:
     return bodies
 
 
-def _as_rocketmq_stores(stored: bytes, *, topic: str, queue_id: int) -> bytes:
-    return set_property(set_property(stored, REAL_TOPIC, topic), REAL_QID, str(queue_id))
-
-
-@pytest.mark.parametrize("stores", [half_properties, _as_rocketmq_stores])
+@pytest.mark.parametrize("stores", [half_properties, as_rocketmq_stores])
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_each_transaction_ends_once_and_as_its_producer_said(
     seed: int, stores: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock

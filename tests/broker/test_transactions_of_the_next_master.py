@@ -11,13 +11,11 @@ from rmqha.broker.transaction.half_message import (
     HALF_TOPIC,
     OP_TOPIC,
     PREPARED_QUEUE_OFFSET,
-    set_property,
 )
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
-from rmqha.codec.properties import REAL_QID, REAL_TOPIC
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine
-from tests.broker.producers import COMMIT, ROLLBACK, producer_of, seen
+from tests.broker.producers import COMMIT, ROLLBACK, as_rocketmq_stores, producer_of, seen
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import commit_log
@@ -162,18 +160,13 @@ async def test_who_is_no_master_any_more_saves_nothing_of_its_last_round(
         assert saved == []
 
 
-def _as_rocketmq_stores(stored: bytes, *, topic: str, queue_id: int) -> bytes:
-    """The properties of a half message, of which a client's are all believed."""
-    return set_property(set_property(stored, REAL_TOPIC, topic), REAL_QID, str(queue_id))
-
-
 @pytest.mark.parametrize("how", [ROLLBACK, COMMIT])
 async def test_the_place_of_another_half_message_that_a_client_named_is_not_believed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, how: int, autojump_clock: MockClock
 ) -> None:
     """As of a message that a producer got in a question and sent again, in a store that RocketMQ's broker wrote."""
     with monkeypatch.context() as stored:
-        stored.setattr(half_send, "half_properties", _as_rocketmq_stores)
+        stored.setattr(half_send, "half_properties", as_rocketmq_stores)
         async with machine.broker(transactionTimeOut="600000"), producer_of(machine) as producer:
             await producer.prepare(b"first")
             await producer.end(ended := await producer.prepare(b"ended"), how)
