@@ -29,6 +29,6 @@ def check_account(config: BrokerConfig, key: str, address: str, *, timeout_s: fl
     if is_of_accounts(answer.remark):
         who = f"the account of {path} (aclCredentialsPath)" if path else "a broker without an account"
         told = f"see its plain_acl.yml, and correct {path or 'aclCredentialsPath'}: {Page.ACCOUNTS}"
-        yield Finding(FAIL, key, escaped(f"{address}: it refuses {who}: {answer.remark}"), told)
+        yield Finding(FAIL, key, escaped(f"{address}: it refuses {who}: {answer.remark!s:.200}"), told)
     elif credentials is not None:
         yield Finding(OK, key, f"{address}: it answers {credentials.access_key} (aclCredentialsPath)")

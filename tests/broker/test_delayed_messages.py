@@ -340,7 +340,7 @@ async def test_a_clock_that_is_set_back_keeps_nobody_waiting(autojump_clock: Moc
             now_ms=lambda: 1000,
         )
         with pytest.raises(AttributeError, match="put_all"):  # it is due
-            await task.deliver_due(is_leading=lambda: True)
+            await task.deliver_due(is_leading=lambda: True, is_outdated=lambda: False)
 
 
 async def test_a_message_that_can_go_nowhere_is_left_out_and_told_of(
@@ -398,3 +398,30 @@ async def test_what_was_put_by_who_is_no_master_any_more_does_not_count(
         assert broker.store.max_offset > end
         await broker.store.flush_now(broker.store.max_offset)
         assert dict(broker.metadata.delay_offsets)[1] == 0
+
+
+async def test_what_is_put_while_a_peer_turns_out_to_be_longer_counts(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is cut from this log: it was delivered once more when the peer's log had come."""
+    put_all = InternalPuts.put_all
+    async with machine.broker() as broker, machine.client() as client:
+
+        async def put_slowly(
+            puts: InternalPuts, records: list[PreparedRecord], *, wait: bool = True
+        ) -> list[PutMessageResult]:
+            results = await put_all(puts, records, wait=wait)
+            broker.store.running_flags.refuse_puts("a peer is longer")
+            await trio.sleep(1)
+            return results
+
+        for number in range(10):
+            await ask(client, delayed(b"%d" % number, 1 + number % 2))
+        with monkeypatch.context() as slowly:
+            slowly.setattr(InternalPuts, "put_all", put_slowly)
+            await trio.sleep(3)
+        await trio.sleep(10)
+        broker.store.running_flags.refuse_puts("")
+        await ask(client, delayed(b"next", 1))
+        await trio.sleep(20)
+        assert Counter(await bodies(client)) == Counter([*(b"%d" % number for number in range(10)), b"next"])

@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic import takes_tables_back
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.errors import RemoteProtocolError
@@ -201,3 +202,22 @@ async def test_a_peer_that_has_lost_its_store_as_well_is_not_waited_for(mode: st
             await replication_of(broker).opened.wait()
         await trio.sleep(60)
         assert not {NOTE, "/store/longerPeers"} & {*master.disk.files}
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_what_a_late_peer_told_is_asked_for_until_it_counts(
+    role: dict[str, str], monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """The log was empty when sends were taken, and the note went as soon as the peer was heard."""
+    monkeypatch.setattr(takes_tables_back, "_SAVED_AGAIN_S", 0.001)
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(master.controller(**role, **PEERS).run)
+        await trio.sleep(60)
+        async with slave.broker(**SLAVE):
+            while NOTE in master.disk.files:  # noqa: ASYNC110 - a look from outside
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+    master.disk.power_cut()
+    async with master.broker(**role, **PEERS) as broker:
+        await _check_whole(broker)

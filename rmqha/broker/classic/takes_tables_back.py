@@ -123,12 +123,13 @@ class TakesTablesBack:
             is_in_doubt: whether a peer that is away may hold all that was lost.
         """
         await opened.wait()
-        end, metadata = self._store.max_offset, self._metadata
+        begun_at, metadata = self._store.max_offset, self._metadata
         with suppress(StoreReadError):
             while self._note.look():
-                if metadata.delay_offsets.is_settled(end) and not is_in_doubt():
+                end = max(begun_at, self._store.taken_to)
+                if not is_in_doubt() and metadata.delay_offsets.is_settled(end):
                     await metadata.save()
-                    with suppress(StoreWriteError):
+                    with suppress(StoreWriteError, StoreReadError):
                         if not metadata.trouble:
                             self.told_by.clear()
                             await on_saved()

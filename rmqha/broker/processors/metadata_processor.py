@@ -60,7 +60,7 @@ class MetadataProcessor:
 
     def get_all_producer_info(self, connection: Connection, request: RemotingCommand) -> None:
         """328: the producers of all groups."""
-        self._answer_table(connection, request, self._producers.to_json_in_turns)
+        self._answer(connection, request, partial(self._send_table, make=self._producers.to_json_in_turns))
 
     def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> None:
         """45: how far delayed messages are delivered, if that is known.

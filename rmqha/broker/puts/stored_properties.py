@@ -37,7 +37,8 @@ class SendRefusedError(RemoteProtocolError):
 def without_delay(properties: bytes) -> bytes:
     """Those of a message that is to be delivered at once, whatever level it has."""
     pairs = pairs_of(properties)
-    pairs.pop(_DELAY, None)
+    if pairs.pop(_DELAY, None) is None:
+        return properties
     return b"\x02".join(pairs.values())
 
 

@@ -71,16 +71,16 @@ class DeliverDelayedMessageTask:
         self._problem = ""
         self._lines: Final = LogLimit(burst=3)
 
-    async def deliver_due(self, *, is_leading: Callable[[], bool]) -> float:
+    async def deliver_due(self, *, is_leading: Callable[[], bool], is_outdated: Callable[[], bool]) -> float:
         """Deliver all that is due now; returns for how many seconds nothing else is, unless more messages come.
 
         What cannot be put at present keeps those behind it waiting, and is tried again.
 
         Args:
-            is_leading: whether this leadership goes on, and what was put still counts, now that it is known what became
-                of it.
+            is_leading: whether what was put still counts, now that it is known what became of it.
+            is_outdated: whether no more is to be put.
         """
-        while is_leading():
+        while not is_outdated():
             try:
                 due, idle_s = self._count_due()
                 if not due:

@@ -58,6 +58,9 @@ class ScheduleMessageService:
         """Queues that may need one."""
         self._taken_to = 0
         """Where what came from a peer ended when this leadership began."""
+        self._outdated = False
+        self._delivering = 0
+        """Tasks that are not idle: what they put would not count if they were cancelled."""
         store.role.subscribe(self._on_role)
 
     def on_arrival(self, topic: str, queue_id: int) -> None:
@@ -108,8 +111,14 @@ class ScheduleMessageService:
         """Whether messages come from a peer, or what was delivered of them does not count yet."""
         return self._store.running_flags.is_peer_longer or self._offsets.has_unsettled
 
+    def _is_outdated(self) -> bool:
+        """Whether a peer's log has come, or comes: its messages are delivered from where that peer says."""
+        is_taking = self._store.taken_to != self._taken_to or self._store.running_flags.is_peer_longer
+        self._outdated = self._outdated or is_taking
+        return self._outdated
+
     async def _deliver(self, puts: InternalPuts, store_host_raw: bytes) -> None:
-        self._taken_to = self._store.taken_to
+        self._taken_to, self._outdated = self._store.taken_to, False
         self._offsets.begin(len(self._delay_levels_ms))
         self._arrived.clear()
         async with trio.open_nursery() as nursery:
@@ -139,6 +148,8 @@ class ScheduleMessageService:
             for queue_id in sorted(self._others - self._arrived.keys()):
                 self._start_gone(queue_id + 1, start)
             self._others.clear()
+            if self._is_outdated() and not self._delivering:
+                self._leading.cancel()
             await trio.sleep(_FLUSHED_WITHIN_S)
             self._flush()
 
@@ -173,15 +184,16 @@ class ScheduleMessageService:
 
     async def _run(self, task: DeliverDelayedMessageTask, leading: trio.CancelScope) -> None:
         queue_id = delay_level2_queue_id(task.delay_level)
-
-        def is_leading() -> bool:
-            """What a peer's log brings is delivered from where that peer says, which may be far behind this."""
-            if self._store.taken_to != self._taken_to or self._store.running_flags.is_peer_longer:
-                leading.cancel()
-            return not leading.cancel_called
-
         while True:
             self._arrived[queue_id] = arrived = trio.Event()
-            idle_s = await task.deliver_due(is_leading=is_leading)
+            self._delivering += 1
+            try:
+                idle_s = await task.deliver_due(
+                    is_leading=lambda: not leading.cancel_called, is_outdated=self._is_outdated
+                )
+            finally:
+                self._delivering -= 1
+            if self._outdated:
+                await trio.sleep_forever()
             with trio.move_on_after(idle_s):
                 await arrived.wait()
