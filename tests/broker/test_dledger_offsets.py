@@ -6,6 +6,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.master_link import MasterLink
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.tables_origin import TablesOrigin
 from tests.broker.dledger_brokers import TOPIC, BrokerGroup, Node
 from tests.broker.test_dledger_broker import group_of
@@ -102,7 +103,7 @@ async def test_a_process_in_a_master_s_place_takes_nothing_away(autojump_clock: 
         master.disk.files.clear()
         await master.start()
         assert not master.is_master
-        await follower.replication._tables._link.synchronize(f"{group.addresses[master.name]}:10911")
+        await follower.replication._tables._slave_synchronize.synchronize(f"{group.addresses[master.name]}:10911")
         assert follower.running.offsets.query_offset("on", TOPIC, 0) == 4
 
 
@@ -110,16 +111,16 @@ async def test_a_leader_waits_for_what_the_one_before_is_slow_to_tell(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Large tables take seconds; the topics alone were taken over."""
-    synchronize = MasterLink.synchronize
+    synchronize = SlaveSynchronize.synchronize
 
-    async def synchronize_slowly(link: MasterLink, address: str) -> None:
+    async def synchronize_slowly(tables: SlaveSynchronize, address: str) -> None:
         await trio.sleep(3)
-        await synchronize(link, address)
+        await synchronize(tables, address)
 
     async with group_of() as group:
         master, heir = await commit(group, "on"), (await followers_of(group))[0]
         master.running.offsets.commit_offset("on", TOPIC, 0, offset=7, peer=CLIENT)
-        monkeypatch.setattr(MasterLink, "synchronize", synchronize_slowly)
+        monkeypatch.setattr(SlaveSynchronize, "synchronize", synchronize_slowly)
         await hand_over(master, heir)
         await group.wait(lambda: heir.is_master, limit_s=4)
         assert heir.running.offsets.query_offset("on", TOPIC, 0) == 7

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.dledger.dledger_replication import DLedgerReplication
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
-from rmqha.broker.master_link import MasterLink
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_properties import TermVote
@@ -185,7 +185,7 @@ async def test_where_nobody_answers_it_leads_all_the_same(
         await group.wait(lambda: late.is_master, limit_s=2)
 
 
-async def takes_nothing_over(_link: MasterLink, _address: str) -> None:
+async def takes_nothing_over(_tables: SlaveSynchronize, _address: str) -> None:
     await trio.sleep_forever()
 
 
@@ -198,8 +198,8 @@ async def make_topic_without(group: BrokerGroup, late: Node, monkeypatch: pytest
     topics = leader.running.topics
     topics.create_topic_in_send_message_back_method("made", queue_nums=7)
     other = next(node for node in group.nodes.values() if node not in {leader, late})
-    await group.wait(lambda: queues_of(other, "made") == 7 and other.replication._tables._link.has_taken)
-    monkeypatch.setattr(MasterLink, "run", takes_nothing_over)
+    await group.wait(lambda: queues_of(other, "made") == 7 and other.replication._tables._slave_synchronize.has_taken)
+    monkeypatch.setattr(SlaveSynchronize, "run", takes_nothing_over)
     await late.start()
     await group.wait(lambda: late.running.role.master != "")
     await group.wait_same()
@@ -276,8 +276,8 @@ async def test_a_topic_made_just_before_keeps_all_its_queues(
     """Who leads next has heard of it from the log alone, which tells of queues that have a message."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
-        await group.wait(lambda: late.replication._tables._link.has_taken)
-        monkeypatch.setattr(MasterLink, "has_news", False)  # it is asked for sooner than followers ask again
+        await group.wait(lambda: late.replication._tables._slave_synchronize.has_taken)
+        monkeypatch.setattr(SlaveSynchronize, "has_news", False)  # it is asked for sooner than followers ask again
         leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
         await send(leader, "made")
         await group.wait(lambda: queues_of(late, "made") == 1, limit_s=1)
@@ -292,7 +292,7 @@ async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(a
     """The next one had asked for tables seconds ago, and the one before has its tables from it then."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
-        await group.wait(lambda: late.replication._tables._link.has_taken)
+        await group.wait(lambda: late.replication._tables._slave_synchronize.has_taken)
         leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
         leader.running.offsets.commit_offset("g", "made", 0, offset=4)
         await hand_over(leader, late)
@@ -309,7 +309,7 @@ async def test_nor_is_it_lost_between_two_changes_at_once(autojump_clock: MockCl
     async with group_of() as group:
         first, (second, other) = await group.wait_master(), await followers_of(group)
         third = first if to_itself else other
-        await group.wait(lambda: all(node.replication._tables._link.has_taken for node in (second, other)))
+        await group.wait(lambda: all(node.replication._tables._slave_synchronize.has_taken for node in (second, other)))
         await hand_over(first, second)
         await group.wait(lambda: second.is_master)
         assert third.replication._tables._followed_term < second.running.role.term
@@ -327,7 +327,7 @@ async def test_nor_is_it_lost_when_the_leader_is_stopped(autojump_clock: MockClo
     """It hands over first: what it had told clients since the others had asked was gone, also when it was back."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
-        await group.wait(lambda: late.replication._tables._link.has_taken)
+        await group.wait(lambda: late.replication._tables._slave_synchronize.has_taken)
         leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
         leader.running.offsets.commit_offset("g", "made", 0, offset=4)
         begun_at = trio.current_time()
@@ -405,21 +405,21 @@ async def test_or_from_the_others_if_that_one_does_not_answer(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one at a time: those of the next would lie over them, and may be older."""
-    synchronize, asked_for, begun = MasterLink.synchronize, list[str](), list[str]()
+    synchronize, asked_for, begun = SlaveSynchronize.synchronize, list[str](), list[str]()
 
-    async def synchronize_with_others(link: MasterLink, address: str) -> None:
+    async def synchronize_with_others(tables: SlaveSynchronize, address: str) -> None:
         asked_for.append(address)
         begun.append(address)
         assert begun == [address]
         await trio.sleep(0.1)
         if address != asked_for[0]:
-            await synchronize(link, address)
+            await synchronize(tables, address)
         begun.remove(address)
 
     async with group_of() as group:
         late = (await followers_of(group))[0]
         leader = await make_topic_without(group, late, monkeypatch)
-        monkeypatch.setattr(MasterLink, "synchronize", synchronize_with_others)
+        monkeypatch.setattr(SlaveSynchronize, "synchronize", synchronize_with_others)
         await hand_over(leader, late)
         await group.wait(lambda: late.is_master, limit_s=5)
         assert asked_for[0] == f"{group.addresses[leader.name]}:10911"
@@ -432,15 +432,15 @@ async def test_and_of_one_alone_though_several_answer(
     """Those of the second would lie over them, and may be older."""
     asked_for = list[str]()
 
-    async def only_the_second_time(link: MasterLink, address: str) -> None:
+    async def only_the_second_time(tables: SlaveSynchronize, address: str) -> None:
         asked_for.append(address)
         await trio.sleep(0.1)
-        link.rounds += len(asked_for) > 1
+        tables.rounds += len(asked_for) > 1
 
     async with group_of() as group:
         late = (await followers_of(group))[0]
         leader = await make_topic_without(group, late, monkeypatch)
-        monkeypatch.setattr(MasterLink, "synchronize", only_the_second_time)
+        monkeypatch.setattr(SlaveSynchronize, "synchronize", only_the_second_time)
         await hand_over(leader, late)
         await group.wait(lambda: late.is_master, limit_s=5)
         assert len(asked_for) == 2
@@ -452,14 +452,14 @@ async def test_who_led_and_was_no_master_does_not_have_the_newest(
     """It asks again when it leads once more."""
     asked_for = list[str]()
 
-    async def fails(link: MasterLink, address: str) -> None:
-        del link
+    async def fails(tables: SlaveSynchronize, address: str) -> None:
+        del tables
         asked_for.append(address)
 
     async with group_of() as group:
         late = (await followers_of(group))[0]
         leader = await make_topic_without(group, late, monkeypatch)
-        monkeypatch.setattr(MasterLink, "synchronize", fails)
+        monkeypatch.setattr(SlaveSynchronize, "synchronize", fails)
         monkeypatch.setattr(DLedgerReplication, "_is_ready", lambda *_: False)
         await hand_over(leader, late)
         await group.wait(lambda: len(asked_for) > 1)
@@ -479,16 +479,16 @@ async def test_who_has_the_tables_of_one_leader_keeps_them_if_the_next_is_gone_a
 ) -> None:
     """Those of the others may be older."""
 
-    async def fails(link: MasterLink, address: str) -> None:
-        del link
+    async def fails(tables: SlaveSynchronize, address: str) -> None:
+        del tables
         asked_for.append(address)
 
     asked_for = list[str]()
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
         await trio.sleep(1)  # they take the tables over
-        monkeypatch.setattr(MasterLink, "run", takes_nothing_over)
-        monkeypatch.setattr(MasterLink, "synchronize", fails)
+        monkeypatch.setattr(SlaveSynchronize, "run", takes_nothing_over)
+        monkeypatch.setattr(SlaveSynchronize, "synchronize", fails)
         other = next(node for node in group.nodes.values() if node not in {leader, late})
         await hand_over(leader, other)
         await group.wait(lambda: other.is_master)
@@ -505,14 +505,14 @@ async def test_who_was_master_has_the_newest_though_it_had_none_of_the_one_befor
 ) -> None:
     """It leads again, and has followed nobody since: what it would be given lacks what it made as master."""
 
-    async def fails(_link: MasterLink, _address: str) -> None:
+    async def fails(_tables: SlaveSynchronize, _address: str) -> None:
         await trio.sleep(0.1)
 
     async with group_of() as group:
         late = (await followers_of(group))[0]
         leader = await make_topic_without(group, late, monkeypatch)
         with monkeypatch.context() as patch:
-            patch.setattr(MasterLink, "synchronize", fails)
+            patch.setattr(SlaveSynchronize, "synchronize", fails)
             await hand_over(leader, late)
             await group.wait(lambda: late.is_master)
         late.running.topics.create_topic_in_send_message_back_method("later", queue_nums=3)

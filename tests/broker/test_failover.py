@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.master_link import MasterLink
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
@@ -310,7 +310,7 @@ async def test_a_slave_in_sync_can_give_them_back_though_it_was_just_made(
         assert master.offsets.query_offset("g", "read", 0) == 1
 
 
-async def wait_forever(_link: MasterLink, _client: RemotingClient, **_: object) -> None:
+async def wait_forever(_tables: SlaveSynchronize, _client: RemotingClient, **_: object) -> None:
     await trio.sleep_forever()
 
 
@@ -319,9 +319,9 @@ async def test_one_that_ends_while_it_asks_for_tables_asks_for_all_of_them_again
 ) -> None:
     """It saved the topics it had by then, and took its tables for its own at the next start: offsets were gone."""
     await lose_the_masters_store(cluster)
-    disk, take_over_offsets = cluster.first.disk, MasterLink._take_over_offsets
+    disk, take_over_offsets = cluster.first.disk, SlaveSynchronize._take_over_offsets
     async with cluster.second.broker(**SLAVE):
-        monkeypatch.setattr(MasterLink, "_take_over_offsets", wait_forever)
+        monkeypatch.setattr(SlaveSynchronize, "_take_over_offsets", wait_forever)
         async with trio.open_nursery() as nursery:
             first = cluster.first.controller(**MASTER, haPeers="10.0.0.2:10912")
             nursery.start_soon(first.run)
@@ -331,7 +331,7 @@ async def test_one_that_ends_while_it_asks_for_tables_asks_for_all_of_them_again
             await first.metadata.save()
             nursery.cancel_scope.cancel()
         assert "/store/config/topics.json" in disk.files
-        monkeypatch.setattr(MasterLink, "_take_over_offsets", take_over_offsets)
+        monkeypatch.setattr(SlaveSynchronize, "_take_over_offsets", take_over_offsets)
         async with cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master, cluster.first.client() as client:
             assert await send(client, "gone") == 3
             assert master.offsets.query_offset("g", "read", 0) == 2
@@ -377,14 +377,14 @@ async def test_it_begins_with_no_tables_that_are_made_of_the_log(
 ) -> None:
     """The peer is asked again, and no send is taken meanwhile."""
     await lose_the_masters_store(cluster)
-    learns_from_s, synchronize = trio.current_time() + 15.0, MasterLink.synchronize
+    learns_from_s, synchronize = trio.current_time() + 15.0, SlaveSynchronize.synchronize
 
-    async def synchronize_later(link: MasterLink, address: str) -> None:
-        link.failure = "not yet"
+    async def synchronize_later(tables: SlaveSynchronize, address: str) -> None:
+        tables.failure = "not yet"
         if trio.current_time() > learns_from_s:
-            await synchronize(link, address)
+            await synchronize(tables, address)
 
-    monkeypatch.setattr(MasterLink, "synchronize", synchronize_later)
+    monkeypatch.setattr(SlaveSynchronize, "synchronize", synchronize_later)
     async with (
         cluster.second.broker(**SLAVE),
         cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master,

@@ -392,8 +392,7 @@ async def test_a_broker_of_rocketmq_says_which_member_it_is(
     answer = RemotingCommand(ResponseCode.SUCCESS, body=keys.encode())
     dispatcher.register(RequestCode.GET_BROKER_CONFIG, lambda *_: answer)
     group = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda *_: None)
-    metadata = Machine(net, "10.0.0.1").controller().metadata
-    link = MasterLink(net.host("10.0.0.1").mount(), config, metadata, group=group)
+    link = MasterLink(net.host("10.0.0.1").mount(), config, group)
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.2").mount().listen("10.0.0.2", 10911)
         nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)

@@ -144,7 +144,7 @@ async def queues_at(machine: Machine) -> int:
 async def has_tables(slave: BrokerController) -> None:
     """The next are asked for a second later, at the earliest."""
     with trio.fail_after(5):
-        while not replication_of(slave).master_link.has_taken:  # noqa: ASYNC110 - it tells nobody
+        while not replication_of(slave).slave_synchronize.has_taken:  # noqa: ASYNC110 - it tells nobody
             await trio.sleep(0.1)
 
 

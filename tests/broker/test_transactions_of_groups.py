@@ -13,8 +13,8 @@ from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, Half, half_request, producer_of, seen
 from tests.broker.test_dledger_broker import group_of
-from tests.broker.test_master_link import link_with
 from tests.broker.test_pair import SLAVE
+from tests.broker.test_slave_synchronize import synchronize_with
 from tests.sim.sim_net import SimNet
 
 TIMES: dict[str, Any] = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
@@ -120,6 +120,6 @@ async def test_a_slave_that_is_behind_goes_on_before_what_it_lacks(autojump_cloc
         master.offsets.commit_offset(CONSUMER_GROUP, HALF_TOPIC, 0, offset=1)
         master.offsets.commit_offset("group", "t", 0, offset=1)
         with trio.move_on_after(60):
-            await link_with(net, "10.0.0.3", behind).run("10.0.0.1:10911")
+            await synchronize_with(net, "10.0.0.3", behind).run("10.0.0.1:10911")
         assert behind.offsets.query_offset("group", "t", 0) == 1
         assert behind.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) is None

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from rmqha.broker import master_link
+from rmqha.broker import questions, slave_synchronize
 from rmqha.broker.classic import takes_tables_back
 from rmqha.broker.processors import end_transaction_processor
 from rmqha.broker.schedule import delay_offsets, deliver_delayed_message
@@ -23,7 +23,7 @@ from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.store.config_files import DELAY_OFFSET
 from tests.sim.mutant import always, mutant, nothing_async
 
-Link: Final = master_link.MasterLink
+Synchronize: Final = slave_synchronize.SlaveSynchronize
 Delay: Final = delay_offsets.DelayOffsets
 Deliver: Final = deliver_delayed_message.DeliverDelayedMessageTask
 Service: Final = transactional_message_service.TransactionalMessageService
@@ -111,14 +111,14 @@ _mark: Final = EndTransaction._mark
 
 
 async def _take_over_all_offsets_at_once(self: Any, client: Any, **_: Any) -> None:
-    offsets = await master_link._ask_table(
+    offsets = await questions.ask_table(
         client, RequestCode.GET_ALL_CONSUMER_OFFSET, consumer_offset_manager.decode_offsets
     )
     await self._offsets.merge_from_master(offsets)
 
 
 async def _take_over_no_halves(self: Any, client: Any, **_: Any) -> None:
-    offsets = await master_link._ask_table(
+    offsets = await questions.ask_table(
         client, RequestCode.GET_ALL_CONSUMER_OFFSET, consumer_offset_manager.decode_offsets
     )
     await self._offsets.merge_from_master({key: one for key, one in offsets.items() if "RMQ_SYS_TRANS" not in key})
@@ -183,7 +183,7 @@ async def _learn_nothing(self: Any, *, before: int) -> bool:
 
 
 def _plant_delayed() -> None:
-    mutant("a slave takes no delay offsets over", _SOURCE, (Link, "_take_over_delay_offsets", nothing_async))
+    mutant("a slave takes no delay offsets over", _SOURCE, (Synchronize, "_take_over_delay_offsets", nothing_async))
     mutant("a delivery counts before it is settled", "#2259", (Delay, "_settle", _settle_everything))
     mutant("a slave takes delay offsets over that its log lacks", "#2259", (Delay, "take_over", _take_over_at_once))
     mutant("a new master begins at the end of each level", _SOURCE, (Deliver, "__init__", _begin_at_the_end))
@@ -203,16 +203,16 @@ def _plant_transactions() -> None:
     mutant("a rollback commits", _SOURCE, (end_transaction_processor, "_commits", always(True)))
     mutant(
         "a slave knows too early what was dealt with", _SOURCE,
-        (Link, "_take_over_offsets", _take_over_all_offsets_at_once),
+        (Synchronize, "_take_over_offsets", _take_over_all_offsets_at_once),
     )  # fmt: skip
     mutant(
         "a slave never knows which half messages were dealt with", _SOURCE,
-        (Link, "_take_over_offsets", _take_over_no_halves),
+        (Synchronize, "_take_over_offsets", _take_over_no_halves),
     )  # fmt: skip
 
 
 def _plant_tables() -> None:
-    mutant("a slave takes no topics over", _SOURCE, (Link, "_take_over_topics", nothing_async))
+    mutant("a slave takes no topics over", _SOURCE, (Synchronize, "_take_over_topics", nothing_async))
     mutant("a slave knows nothing of deleted topics", "decision 13", (Topics, "replace", _replace_but_keep_deleted))
     mutant("a slave keeps topics that its master deleted", _SOURCE, (Topics, "replace", _merge_topics))
     mutant("a slave keeps permissions that its master changed", _SOURCE, (Topics, "replace", _add_new_topics))
@@ -225,7 +225,7 @@ def _plant_tables() -> None:
         "a deletion spares the last message", _SOURCE,
         (Topics, "delete_topic_config", _delete_all_but_the_last),
     )  # fmt: skip
-    mutant("a slave takes no groups over", _SOURCE, (Link, "_take_over_groups", nothing_async))
+    mutant("a slave takes no groups over", _SOURCE, (Synchronize, "_take_over_groups", nothing_async))
     mutant("a slave keeps groups as it first knew them", _SOURCE, (Groups, "replace", _replace_groups_that_are_new))
     mutant(
         "a slave takes a group's first offset over, and no later one",

@@ -19,6 +19,7 @@ from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
 from rmqha.broker.puts.durability import ReplicaPromise
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import NOT_ASKED, QueueEndsClient, address_behind, not_learned
 from rmqha.broker.tuning import Tuning
@@ -48,7 +49,8 @@ class ClassicReplication:
         ha_service: serves slaves (a slave's own slaves too).
         ha_client: follows the master; None on a master.
         catch_up: asks the peers what this master may have lost, and has sends refused meanwhile.
-        master_link: asks other brokers by remoting, and takes over the master's tables.
+        master_link: asks other brokers by remoting.
+        slave_synchronize: takes over the master's tables.
         group: who belongs together, as far as nodes have said who they are.
     """
 
@@ -87,12 +89,12 @@ class ClassicReplication:
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
         self.group: Final = self._make_group()
-        self.master_link: Final = MasterLink(self._network, config, metadata, group=self.group)
+        self.master_link: Final = MasterLink(self._network, config, self.group)
+        self.slave_synchronize: Final = SlaveSynchronize(self.master_link, metadata)
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
-        note = StoreNote(store.disk, f"{config.store_path_root_dir}/takesTablesBack")
-        self._takes_back: Final = TakesTablesBack(note, store, metadata, self.master_link, self._queue_ends_client)
+        self._takes_back: Final = self._make_takes_back()
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
         self._names: Final = NameServers(
@@ -136,6 +138,12 @@ class ClassicReplication:
         if self._config.ha_master_address:
             client.update_master_address(*split_address(self._config.ha_master_address))
         return client
+
+    def _make_takes_back(self) -> TakesTablesBack:
+        note = StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/takesTablesBack")
+        return TakesTablesBack(
+            note, self._store, self._metadata, tables=self.slave_synchronize, queue_ends_client=self._queue_ends_client
+        )
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
         return CatchUpService(
@@ -185,7 +193,7 @@ class ClassicReplication:
     @property
     def follows_tables(self) -> bool:
         """As :attr:`Replication.follows_tables`: of a slave that knows where its master serves clients."""
-        return bool(self._config.is_slave and self._master_address and not self.master_link.failure)
+        return bool(self._config.is_slave and self._master_address and not self.slave_synchronize.failure)
 
     def broker_addrs(self, own: str) -> dict[int, str]:
         """As :meth:`Replication.broker_addrs`: a slave's master if it is known, and slaves that follow this broker."""
@@ -272,7 +280,7 @@ class ClassicReplication:
 
     async def _follow_tables(self, client: HAClient) -> None:
         """Take over the master's tables, and those of another one as soon as it is named."""
-        run = partial(self.master_link.run, is_joined=lambda: client.is_joined, is_apart=lambda: client.is_apart)
+        run = partial(self.slave_synchronize.run, is_joined=lambda: client.is_joined, is_apart=lambda: client.is_apart)
         while True:
             self._master_changed = changed = trio.Event()
             address = self._master_address
@@ -297,10 +305,10 @@ class ClassicReplication:
     @property
     def _why_no_tables(self) -> str:
         """Why a slave lacks its master's tables, or some; empty: it could give all of them back."""
-        link = self.master_link
-        if link.failure or link.has_taken:
+        tables = self.slave_synchronize
+        if tables.failure or tables.has_taken:
             awaited = self._metadata.delay_offsets.are_awaited
-            return link.failure or (_DELIVERIES_AWAITED if awaited else "")
+            return tables.failure or (_DELIVERIES_AWAITED if awaited else "")
         return NOT_ASKED
 
     def _why_ends_unknown(self) -> str:
@@ -326,7 +334,7 @@ class ClassicReplication:
 
     def _not_learned(self) -> list[str]:
         """As :func:`not_learned`, of what this slave has from its master."""
-        return not_learned(self._why_no_tables, self._followed_ends, had_tables=self.master_link.rounds > 0)
+        return not_learned(self._why_no_tables, self._followed_ends, had_tables=self.slave_synchronize.rounds > 0)
 
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
@@ -346,7 +354,7 @@ class ClassicReplication:
             "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
             "circle": (self._config.is_slave and self.group.circle()) or None,
             "not_learned": self._not_learned() if self._config.is_slave else [],
-            "topics_awaited": self._config.is_slave and self.master_link.has_news,
+            "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             "not_registered": self._names.not_registered(),
         }
 

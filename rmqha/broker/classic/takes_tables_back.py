@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.broker.master_link import MasterLink
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
@@ -32,14 +32,15 @@ class TakesTablesBack:
         note: StoreNote,
         store: DefaultMessageStore,
         metadata: MetadataService,
-        link: MasterLink,
+        *,
+        tables: SlaveSynchronize,
         queue_ends_client: Callable[[str], QueueEndsClient],
     ) -> None:
-        """``queue_ends_client(address)`` asks the broker there where queues end."""
+        """``queue_ends_client(address)`` asks the broker there where queues end, ``tables`` asks for all else."""
         self._note: Final = note
         self._store: Final = store
         self._metadata: Final = metadata
-        self._link: Final = link
+        self._tables: Final = tables
         self._queue_ends_client: Final = queue_ends_client
         self._has_taken_back = False
         self.told_by = set[str]()
@@ -86,14 +87,14 @@ class TakesTablesBack:
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
         if lacks_tables:
             self.told_by.add(str(peer))
-            await self._link.synchronize(address)
-            if self._link.failure and there.checks_reports:
+            await self._tables.synchronize(address)
+            if self._tables.failure and there.checks_reports:
                 raise RemoteProtocolError(
                     "its topics, groups and consumers' offsets could not be taken over "
                     "(master_link.not_synchronized in the log here)"
                 )
             self._has_taken_back = True
-            logger.info("master_link.tables_taken_back", address=address, missing=self._link.failure or None)
+            logger.info("master_link.tables_taken_back", address=address, missing=self._tables.failure or None)
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
             raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")

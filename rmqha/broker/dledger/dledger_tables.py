@@ -14,6 +14,7 @@ from rmqha.broker import options
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, not_learned
 from rmqha.broker.tables.tables_origin import TablesOrigin
@@ -81,7 +82,8 @@ class DLedgerTables:
         self._metadata: Final = metadata
         self._plain: Final = network
         self._network: Final = secured(network, *options.client_tls(config))
-        self._link: Final = MasterLink(self._network, config, metadata, group=group)
+        self._link: Final = MasterLink(self._network, config, group)
+        self._slave_synchronize: Final = SlaveSynchronize(self._link, metadata)
         self._ends: QueueEndsClient | None = None
         """Of the leader that is followed."""
         self._beginnings: Final = beginnings
@@ -101,7 +103,7 @@ class DLedgerTables:
     @property
     def are_expected(self) -> bool:
         """Whether it did not fail the last time, as a follower, to find the leader's broker or to take over its own."""
-        return not (self._has_no_broker or self._link.failure)
+        return not (self._has_no_broker or self._slave_synchronize.failure)
 
     @property
     def are_told(self) -> bool:
@@ -141,14 +143,14 @@ class DLedgerTables:
 
     async def follow(self, leader_id: str, address: str, *, term: int) -> None:
         """Keep the tables like those of the leader's broker at ``address``, which leads ``term``, until cancelled."""
-        self._link.failure = ""
+        self._slave_synchronize.failure = ""
         self._ends = ends = self._ends_client(address)
         await self._wait_master(address)
         self._origin = self.origin
-        self._followed, self._followed_term, self._rounds_before = leader_id, term, self._link.rounds
+        self._followed, self._followed_term, self._rounds_before = leader_id, term, self._slave_synchronize.rounds
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
-            nursery.start_soon(self._link.run, address)
+            nursery.start_soon(self._slave_synchronize.run, address)
 
     async def _wait_master(self, address: str) -> None:
         """What a leader has that is not yet master may be older than what is here, and just be asked for."""
@@ -185,17 +187,17 @@ class DLedgerTables:
     @property
     def _has_tables(self) -> bool:
         """Whether those of the master that was followed last are taken over; who follows nobody has the newest."""
-        return self._followed is None or self._link.rounds > self._rounds_before
+        return self._followed is None or self._slave_synchronize.rounds > self._rounds_before
 
     @property
     def _has_had_tables(self) -> bool:
         """Whether in this process's life they were once those of all."""
-        return self._origin.was_master or self._link.rounds > 0
+        return self._origin.was_master or self._slave_synchronize.rounds > 0
 
     @property
     def origin(self) -> TablesOrigin:
         """Whose tables these are: a leader that has just started takes the newest."""
-        has_taken = self._followed is not None and self._link.rounds > self._rounds_before
+        has_taken = self._followed is not None and self._slave_synchronize.rounds > self._rounds_before
         found = TablesOrigin(-1 if self._metadata.had_topics else -2)
         taken = TablesOrigin(self._followed_term, leader_id=self._followed or "") if has_taken else found
         return max(self._origin, found, taken)
@@ -232,7 +234,7 @@ class DLedgerTables:
 
         async def ask_one(peer: str) -> None:
             if address := await self._ask(peer):
-                await self._link.grow_learned_topics(address)
+                await self._slave_synchronize.grow_learned_topics(address)
 
         with trio.move_on_after(_NEWS_S):
             async with trio.open_nursery() as nursery:
@@ -267,7 +269,7 @@ class DLedgerTables:
 
     async def _take_tables(self, peer: str) -> None:
         if address := await self._ask(peer):
-            await self._link.synchronize(address)
+            await self._slave_synchronize.synchronize(address)
 
     async def _take_last_changes(self) -> None:
         """Take what the last master was told by clients since it was asked for its tables, if it has only handed over.
@@ -291,7 +293,7 @@ class DLedgerTables:
         newest = max(found, key=lambda one: found[one], default="")
         if newest and found[newest] > self.origin:
             with trio.move_on_after(_OTHERS_S) as limit:
-                await self._link.synchronize(newest)
+                await self._slave_synchronize.synchronize(newest)
         if limit.cancelled_caught:
             logger.warning("dledger_tables.last_changes_not_taken", next=_NEXT_WITHOUT_CHANGES)
 
@@ -325,7 +327,7 @@ class DLedgerTables:
         with trio.move_on_after(_OTHERS_S):
             for address in sorted(found, key=lambda one: found[one], reverse=True):
                 if found[address] > own and not self._has_had_tables:
-                    await self._link.synchronize(address)
+                    await self._slave_synchronize.synchronize(address)
 
     async def _learn_ends_of(self, peer: str) -> bool:
         """Whether there is no use in asking it again."""
@@ -339,4 +341,4 @@ class DLedgerTables:
 
     def not_learned(self) -> list[str]:
         """What a follower could not get from its leader's broker the last time it asked, a sentence each."""
-        return not_learned(self._link.failure, self._ends, had_tables=self._link.rounds > 0)
+        return not_learned(self._slave_synchronize.failure, self._ends, had_tables=self._slave_synchronize.rounds > 0)

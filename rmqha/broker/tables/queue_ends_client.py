@@ -6,13 +6,8 @@ from typing import Any, Final
 import structlog
 import trio
 
-from rmqha.broker.master_link import (
-    HA_PORT_DISTANCE,
-    RPC_TIMEOUT_S,
-    TABLE_TIMEOUT_S,
-    open_link,
-    read_table,
-)
+from rmqha.broker.master_link import HA_PORT_DISTANCE
+from rmqha.broker.questions import RPC_TIMEOUT_S, TABLE_TIMEOUT_S, open_link, read_table
 from rmqha.broker.tables.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.tables.topic_config import decode_topics
 from rmqha.codec.acl import Signer

@@ -50,7 +50,7 @@ async def failure_after_a_while(master: Machine, slave: Machine) -> tuple[str, B
             while (await sent(master)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - the slave has yet to follow
                 await trio.sleep(1)
         await trio.sleep(15)
-        return replication_of(following).master_link.failure, following
+        return replication_of(following).slave_synchronize.failure, following
 
 
 async def test_a_slave_signs_what_it_asks(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -86,7 +86,7 @@ async def _take_from_the_last_followed(self: Any) -> None:
     if self._followed and (address := await self._ask(self._followed)):
         origin = await self._link.ask_tables_origin(address)
         if origin is not None and origin.was_master and origin.term == self._followed_term:
-            await self._link.synchronize(address)
+            await self._slave_synchronize.synchronize(address)
 
 
 def _keep_flushed(self: Any, end: int) -> None:

@@ -1,0 +1,159 @@
+"""SlaveSynchronize: what a broker takes over from its master beside the log: topics, groups, offsets, deliveries.
+
+Source: spec: ha §12 (every 10 s). RocketMQ's slaves ask 3 s after their start first.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import structlog
+import trio
+
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.questions import ask_log_end, ask_table
+from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
+from rmqha.broker.tables.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, OffsetTable, decode_offsets
+from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
+from rmqha.broker.tables.tables_origin import TablesOrigin
+from rmqha.broker.tables.topic_config import TopicTable
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
+from rmqha.codec.codes import RequestCode
+from rmqha.errors import RemoteProtocolError, RemotingError, StoreError
+from rmqha.remoting.client import RemotingClient
+
+logger = structlog.get_logger()
+
+_TakeOver = Callable[[RemotingClient], Awaitable[None]]
+
+_FIRST_AFTER_S: Final = 3.0
+"""At the latest, as RocketMQ's slaves; so soon again what has never been taken over yet."""
+_INTERVAL_S: Final = 10.0
+_LOOKS_AGAIN_S: Final = 0.1
+_NEWS_AFTER_S: Final = 1.0
+_NEWS_LOOKED_FOR_S: Final = 0.2
+_TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
+
+
+class SlaveSynchronize:
+    """Asks by short connections: a question every few seconds needs no connection of its own.
+
+    Attributes:
+        failure: why a table could not be taken over the last time; empty if all were.
+        rounds: how often all were.
+        has_taken: whether all were since :meth:`run` began.
+    """
+
+    def __init__(self, link: MasterLink, metadata: MetadataService) -> None:
+        self._link: Final = link
+        self._topics = metadata.topics
+        self._offsets = metadata.offsets
+        self._groups = metadata.groups
+        self._delay_offsets = metadata.delay_offsets
+        self._unsettled: tuple[int, OffsetTable] | None = None
+        """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
+        self.failure = ""
+        self.rounds = 0
+        self.has_taken = False
+        self._known_topics = frozenset[str]()
+        """Those that the log alone had told of when tables were asked for the last time."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the log has told of a topic since tables were asked for: its first messages do not say all of it."""
+        return not self._topics.learned <= self._known_topics
+
+    async def run(
+        self,
+        address: str,
+        *,
+        is_joined: Callable[[], bool] = lambda: True,
+        is_apart: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Keep the tables like those of the master at ``address``, until cancelled; but not while ``is_apart``.
+
+        They are asked for as soon as the log ``is_joined`` to the master's, and without that after some seconds: who
+        has the log alone could not give a master with an empty store its tables back. Then every ten seconds, and a
+        second after the last time if the log has told of a topic that no table had, or the master is lost: clients
+        are told of such a topic once the table has come, or cannot come.
+        """
+        self._unsettled, self.has_taken = None, False
+        with trio.move_on_after(_FIRST_AFTER_S):
+            while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
+                await trio.sleep(_LOOKS_AGAIN_S)
+        while True:
+            was_joined, self._known_topics = is_joined(), frozenset(self._topics.learned)
+            if not is_apart():
+                await self.synchronize(address)
+            else:
+                await self._link.complain(address)
+            with trio.move_on_after(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S):
+                await trio.sleep(_NEWS_AFTER_S)
+                while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
+                    await trio.sleep(_NEWS_LOOKED_FOR_S)
+
+    async def synchronize(self, address: str) -> None:
+        """Take over the tables; a failure is logged when it changes, and the next round tries again.
+
+        All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
+        about them (#2819), but its masters answer on both.
+        """
+        failures: list[str] = []
+        try:
+            async with self._link.open(address) as client:
+                origin = await self._link.check_group(client)
+                take_over_offsets = partial(self._take_over_offsets, origin=origin)
+                tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
+                for take_over in (*tables, self._take_over_delay_offsets):
+                    try:
+                        await take_over(client)
+                    except RemoteProtocolError as error:
+                        failures.append(str(error))
+        except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
+            failures.append(str(error))
+        failure = "; ".join(failures)
+        if failure and failure != self.failure:
+            logger.warning("master_link.not_synchronized", address=address, reason=failure)
+        self.failure = failure
+        self.rounds += not failure
+        self.has_taken = self.has_taken or not failure
+
+    async def grow_learned_topics(self, address: str) -> None:
+        """Have topics of which the log alone has told with as many queues as the broker at ``address`` knows of."""
+        try:
+            async with self._link.open(address) as client:
+                await self._link.check_group(client)
+                if topics := await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
+                    self._topics.grow_learned(topics)
+        except (RemotingError, RemoteProtocolError, OSError) as error:
+            logger.debug("master_link.no_answer", address=address, reason=str(error))
+
+    async def _take_over_topics(self, client: RemotingClient) -> None:
+        if topics := await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
+            self._topics.replace(topics)
+
+    async def _take_over_offsets(self, client: RemotingClient, *, origin: TablesOrigin) -> None:
+        """What a broker has found on its disk, and nothing newer, says nothing of what it lacks."""
+        offsets = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
+        await self._offsets.make_room_for(offsets)
+        told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
+        await self._offsets.merge_from_master(offsets, is_whole=origin.is_of_a_master)
+        if told and self._unsettled is None:
+            self._unsettled = await ask_log_end(client), told
+        if self._unsettled is not None and self._delay_offsets.is_settled(self._unsettled[0]):
+            await self._offsets.merge_from_master(self._unsettled[1])
+            self._unsettled = None
+
+    async def _take_over_groups(self, client: RemotingClient) -> None:
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        self._groups.replace(await ask_table(client, code, SubscriptionGroupTable.from_json))
+
+    async def _take_over_delay_offsets(self, client: RemotingClient) -> None:
+        """What was delivered when the offsets were told lies before the end that the master's log has after that."""
+        offsets = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
+        self._delay_offsets.take_over(offsets, log_end=await ask_log_end(client))
+
+
+def _decode_topics(value: dict[str, Any]) -> TopicTable | None:
+    return TopicTable.from_json(value) if value else None

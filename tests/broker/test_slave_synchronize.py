@@ -1,0 +1,176 @@
+"""SlaveSynchronize: what a slave takes over of its master's tables."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.broker import questions
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.slave_synchronize import SlaveSynchronize
+from rmqha.broker.tables.consumer_offset_manager import OffsetTable, decode_offsets
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
+from rmqha.codec import java_json
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from tests.broker.machines import Machine, ask
+from tests.broker.test_master_link import SLAVE, answering, link_with
+from tests.sim.sim_net import SimNet
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_a_large_table_is_read_in_a_thread(is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read it takes seconds, during which a slave would acknowledge nothing. Real ones: a thread knows no others."""
+    read_by: set[bool] = set()
+    json_of = questions.json_of
+
+    def note_thread() -> None:
+        read_by.add(threading.current_thread() is threading.main_thread())
+
+    def noticed_json_of(answer: RemotingCommand) -> dict[str, Any]:
+        if b"offsetTable" in answer.body:
+            note_thread()
+        return json_of(answer)
+
+    def noticed_decode_offsets(value: dict[str, Any]) -> OffsetTable:
+        note_thread()
+        return decode_offsets(value)
+
+    monkeypatch.setattr(questions, "json_of", noticed_json_of)
+    monkeypatch.setattr("rmqha.broker.slave_synchronize.decode_offsets", noticed_decode_offsets)
+    net = SimNet()
+    group = {"masterAddress": "10.0.0.1:10911", "haMasterAddress": "10.0.0.1:10912"}
+    machine = Machine(net, "10.0.0.1")
+    other = Machine(net, "10.0.0.2", group | {"brokerRole": "SLAVE", "brokerId": "1"})
+    async with machine.broker() as master, other.broker() as slave:
+        for number in range(5000 if is_large else 5):
+            master.offsets.commit_offset(f"group{number}", "t", 0, offset=number)
+        merged, merge = trio.Event(), slave.offsets.merge_from_master
+
+        async def merge_from_master(table: OffsetTable, *, is_whole: bool) -> None:
+            await merge(table, is_whole=is_whole)
+            merged.set()
+
+        monkeypatch.setattr(slave.offsets, "merge_from_master", merge_from_master)
+        await merged.wait()
+        assert slave.offsets.query_offset("group4", "t", 0) == 4
+    assert read_by == {not is_large}
+
+
+def synchronize_with(net: SimNet, host: str, broker: BrokerController) -> SlaveSynchronize:
+    """As ``broker`` on ``host`` has one."""
+    return SlaveSynchronize(link_with(net, host, broker.config), broker.metadata)
+
+
+KEPT = {
+    RequestCode.GET_ALL_DELAY_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{3:17}}'),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: RemotingCommand(
+        0,
+        body=b'{"dataVersion":{"counter":1,"timestamp":2},"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3}}}',
+    ),
+}
+ENDS_AT_0 = {"commitLogMaxOffset": "0"}
+
+
+async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken(autojump_clock: MockClock) -> None:
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    slave.topics.learn_queue("kept", 0)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(1, remark="No topic config in this broker"),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{"t@group":{0:7}}}'),
+        **KEPT,
+    }
+    with capture_logs() as logs:
+        async with answering(net, ENDS_AT_0, others), trio.open_nursery() as nursery:
+            tables = synchronize_with(net, "10.0.0.2", slave)
+            nursery.start_soon(tables.run, SLAVE["masterAddress"])
+            await trio.sleep(60)
+            nursery.cancel_scope.cancel()
+    told = [line["reason"] for line in logs if line["event"] == "master_link.not_synchronized"]
+    assert told == ["request 21 (GET_ALL_TOPIC_CONFIG) is answered with error 1: No topic config in this broker"]
+    assert slave.topics.select("kept") is not None
+    assert slave.offsets.query_offset("group", "t", 0) == 7
+
+
+async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(autojump_clock: MockClock) -> None:
+    """How far delayed messages are, and the settings of groups; who is told that there are none drops its own."""
+    net = SimNet()
+    machine = Machine(net, "10.0.0.2", SLAVE)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{}}'),
+    }
+    delays, groups = RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    async with answering(net, ENDS_AT_0, others | KEPT), machine.broker(), machine.client() as client:
+        assert (await ask(client, RemotingCommand(delays))).code == ResponseCode.SYSTEM_ERROR
+        await trio.sleep(20)
+    for code in KEPT:
+        others[code] = RemotingCommand(0, body=b'{"offsetTable":{},"subscriptionGroupTable":{}}')
+    async with answering(net, ENDS_AT_0, others), machine.broker(), machine.client() as client:
+        await trio.sleep(20)
+        answer = await ask(client, RemotingCommand(delays))
+        assert java_json.loads(answer.body) == java_json.loads(KEPT[delays].body)
+        table = java_json.loads((await ask(client, RemotingCommand(groups))).body)
+        assert table["dataVersion"] == {"counter": 1, "timestamp": 2}
+        assert table["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 3
+
+
+async def test_a_slave_counts_no_delivery_that_its_log_does_not_have(autojump_clock: MockClock) -> None:
+    """Its master is ahead: had it believed the master's offsets, it would never deliver what its log lacks."""
+    net = SimNet()
+    machine = Machine(net, "10.0.0.2", SLAVE)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{}}'),
+    }
+    async with answering(net, {"commitLogMaxOffset": "1"}, others | KEPT), machine.broker(), machine.client() as client:
+        await trio.sleep(60)
+        answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_masters_log_is_asked_for_after_what_it_delivered(autojump_clock: MockClock) -> None:
+    """It may deliver in between: asked for before, the log's end would vouch for a delivery that lies behind it."""
+    net = SimNet()
+    machine, table = Machine(net, "10.0.0.2", SLAVE), dict(ENDS_AT_0)
+    others = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{}}'),
+        **KEPT,
+    }
+
+    def deliver(code: RequestCode) -> None:
+        if code == RequestCode.GET_ALL_DELAY_OFFSET:
+            table["commitLogMaxOffset"] = "1"
+
+    async with answering(net, table, others, on_asked=deliver), machine.broker(), machine.client() as client:
+        await trio.sleep(60)
+        assert table != ENDS_AT_0
+        answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_what_a_former_master_said_of_half_messages_does_not_count(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of its log, which it spoke of, may be cut: other half messages lie there in the next master's."""
+    is_settled = False
+    monkeypatch.setattr(DelayOffsets, "is_settled", lambda _self, _log_end: is_settled)
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    tables = synchronize_with(net, "10.0.0.2", slave)
+    topics = {RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'), **KEPT}
+    for told in (7, 3):
+        offsets = json.dumps({"offsetTable": {f"{HALF_TOPIC}@{CONSUMER_GROUP}": {"0": told}}}).encode()
+        others = topics | {RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=offsets)}
+        async with answering(net, {"commitLogMaxOffset": "1000"}, others):
+            with trio.move_on_after(20):
+                await tables.run(SLAVE["masterAddress"])
+        assert slave.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == (3 if is_settled else None)
+        is_settled = True
