@@ -5,6 +5,7 @@ They are not run by a systemd here, which containers lack.
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from shutil import which
 
@@ -14,9 +15,11 @@ import trio
 from tests.e2e.commands import rmqha
 from tests.e2e.conftest import Pair
 from tests.e2e.load import wait_in_sync
+from tests.stores import unpack
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 UNITS = sorted(SCRIPTS.glob("*.service"))
+TIMERS = sorted(SCRIPTS.glob("*.timer"))
 EXPOSURE_MAX = 3.0
 
 
@@ -26,7 +29,7 @@ def analyze(*arguments: str) -> str:
     return run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [*UNITS, *TIMERS], ids=lambda unit: unit.name)
 def test_systemd_understands_all_of_it(unit: Path) -> None:
     complaints = [line for line in analyze("verify", str(unit)).splitlines() if unit.stem.rstrip("@") in line]
     assert [line for line in complaints if "is not executable" not in line] == [], "nothing is installed here"
@@ -73,6 +76,22 @@ async def test_a_pair_makes_no_call_that_its_unit_forbids(strace_pair: Pair, tmp
     with trio.fail_after(60):  # the tracer ends after what it traces
         while not all(path.exists() and " total\n" in path.read_text() for path in summaries):  # noqa: ASYNC110
             await trio.sleep(0.1)
-    made = {line.split()[-1] for path in summaries for line in path.read_text().splitlines()[2:-2]}
+    made = {call for path in summaries for call in calls_in(path)}
     assert {"fdatasync", "openat", "sendmsg"} & made, made
     assert made <= allowed_calls(SCRIPTS / "rmqha@.service")
+
+
+def calls_in(summary: Path) -> set[str]:
+    """What ``strace -c`` has counted."""
+    return {line.split()[-1] for line in summary.read_text().splitlines()[2:-2]}
+
+
+def test_nor_does_who_reads_a_store_for_damage(tmp_path: Path) -> None:
+    summary = tmp_path / "calls"
+    tracer = ["strace", "-f", "-c", "-o", str(summary)]
+    command = [sys.executable, "-m", "rmqha", "log", "verify", str(unpack("rolled", tmp_path))]
+    run = subprocess.run([*tracer, *command], check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    made = calls_in(summary)
+    assert "openat" in made
+    assert made <= allowed_calls(SCRIPTS / "rmqha-verify@.service")
