@@ -32,6 +32,10 @@ _READ_AGAIN_S: Final = 5.0
 _NOTE_AGAIN_S: Final = 5.0
 _HINT_S: Final = 1.0
 """Of all reports of being ahead, which anybody can send, one in this time has the peers asked."""
+_LEFT_OUT: Final = (
+    "it was known to hold more, and haPeers does not name it any more: what it holds beyond this log is given up. If "
+    "it only has another name or address there, stop this broker before it takes sends, and name it as before once"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,7 @@ class CatchUpService:
             await self._note_doubt()
             await self._open()
             return
+        self._tell_left_out(longer)
         if self._hooks.are_tables_awaited():  # of who has told them: all of its log may be here
             longer = {peer: -1 if end <= self._log.max_offset else end for peer, end in longer.items()}
         self._plan.remember_longer(longer, own_end=self._log.max_offset)
@@ -175,6 +180,13 @@ class CatchUpService:
                     raise
                 logger.error("catch_up.failed", reason=str(error))  # puts are refused by now: the store has failed
             nursery.cancel_scope.cancel()
+
+    def _tell_left_out(self, longer: dict[str, int]) -> None:
+        """Who takes a peer out of haPeers gives up what it holds; who gives it another name there may not know that."""
+        for peer in sorted(longer.keys() - self._addresses.keys() - {""}):
+            if longer[peer] > self._log.max_offset or longer[peer] < 0:
+                known = {"peer": peer, "end": longer[peer], "max_offset": self._log.max_offset}
+                logger.warning("catch_up.left_out", **known, reason=_LEFT_OUT)
 
     def on_slave_ahead(self) -> None:
         """A slave says that it holds more than this log: it may be a peer that has changed since it was asked.

@@ -69,9 +69,12 @@ async def test_only_peers_that_are_asked_and_were_longer_count(
     """An operator takes one out of haPeers whose log is lost; one that held no more than this log is none."""
     disk = SimDisk()
     await longer_peers_on(disk).note(noted)
-    catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, longer_peers=longer_peers_on(disk))
-    assert await opened_within(catch_up, 6.0)
+    with capture_logs() as logs:
+        catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, longer_peers=longer_peers_on(disk))
+        assert await opened_within(catch_up, 6.0)
     assert NOTE not in disk.files
+    left_out = [entry["peer"] for entry in logs if entry["event"] == "catch_up.left_out"]
+    assert left_out == [peer for peer in noted if peer != str(GONE)], "it may only have another name"
     nursery.cancel_scope.cancel()
 
 
