@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import partial
 
 import pytest
 import trio
@@ -14,7 +15,17 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag
 from rmqha.remoting.connection import Connection
 from tests.broker.machines import Machine, ask, send_request
-from tests.broker.producers import COMMIT, ROLLBACK, UNKNOWN, Half, end_request, half_request, producer_of, seen
+from tests.broker.producers import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    Half,
+    Producer,
+    end_request,
+    half_request,
+    producer_of,
+    seen,
+)
 from tests.sim.sim_net import SimNet
 
 TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
@@ -469,3 +480,30 @@ async def test_a_round_waits_for_a_commit_that_is_not_stored_yet(
         await producer.end(again, COMMIT)
         assert [message.body for message in await seen(broker)] == [b"money"]
         assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"0", b"1"]
+
+
+async def test_an_end_that_comes_while_another_waits_is_not_answered_as_done(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """The first one may be refused yet: then nothing is stored, and somebody was told SUCCESS."""
+    rarely = {"transactionCheckInterval": "600000"}
+    async with machine.broker(**rarely) as broker, producer_of(machine) as producer, producer_of(machine) as other:
+        half = await producer.prepare(b"money")
+        answers = list[ResponseCode]()
+
+        async def end(by: Producer, *, after_s: float) -> None:
+            await trio.sleep(after_s)
+            answer = await by.end(half, COMMIT)
+            assert answer is not None
+            answers.append(ResponseCode(answer.code))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.store, "put_messages", lambda _requests: [])
+            patch.setattr(broker.store, "wait_allocated", trio.sleep_forever)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(end, producer, after_s=0.0))
+                nursery.start_soon(partial(end, other, after_s=0.5))
+        assert answers == [ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR]
+        await end(other, after_s=0.0)
+        assert answers[-1] == ResponseCode.SUCCESS
+        assert [message.body for message in await seen(broker)] == [b"money"]

@@ -144,8 +144,12 @@ class EndTransactionProcessor:
         records = [self._committed(half)] if _commits(asked.header) else []
         fates = self._service.fates
         places = self._service.begin_end(half)
-        if not places:  # who was asked, and has answered before, may do so again
+        if not places and fates.has_ended(half.queue_offset):  # who was asked, and has answered, may do so again
             asked.connection.respond(asked.request, ResponseCode.SUCCESS)
+            return
+        if not places:
+            remark = f"an end of half message {asked.place} waits to be stored, and may be refused: ask again"
+            asked.connection.respond(asked.request, ResponseCode.SYSTEM_BUSY, remark=remark)
             return
         first, *_ = records or [self._mark(places[0])]
         ending = _Ending(asked.request, places, marked=None if records else places[0])
