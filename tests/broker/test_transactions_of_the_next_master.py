@@ -14,7 +14,7 @@ from rmqha.broker.transaction.half_message import (
 )
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.replication.role import RoleKind
-from tests.broker.machines import Machine
+from tests.broker.machines import Machine, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, as_rocketmq_stores, producer_of, seen
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet
@@ -184,3 +184,26 @@ async def test_the_place_of_another_half_message_that_a_client_named_is_not_beli
             await producer.end(half, COMMIT)
         bodies = [message.body for message in await seen(broker)]
         assert bodies == [*before, b"sent with its place", b"first", b"asked about"]
+
+
+async def test_nor_is_one_that_has_expired_and_ended_before_the_half_message_was_stored(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Its commit was answered SUCCESS, and stored nothing: the mark may be there when what it marks has gone."""
+    rarely = {"transactionCheckInterval": "600000", "fileReservedTime": "0"}
+    with monkeypatch.context() as stored:
+        stored.setattr(half_send, "half_properties", as_rocketmq_stores)
+        async with machine.broker(**rarely), producer_of(machine) as producer:
+            first = await producer.prepare(b"first")
+            for _ in range(2):
+                await producer.ask(send_request(bytes(40_000), topic="busy"))
+            await producer.end(first, ROLLBACK)
+            sent = await producer.prepare(b"second", properties=f"{PREPARED_QUEUE_OFFSET}\x01{first.queue_offset}")
+            await producer.prepare(b"end of a file")
+    async with machine.broker(**rarely) as broker, producer_of(machine) as producer:
+        broker.store.cleaner.execute_delete_files_manually()
+        await trio.sleep(100)
+        assert first.log_offset < broker.store.min_offset < sent.log_offset
+        assert await seen(broker, topic=OP_TOPIC), "the mark is there"
+        await producer.end(sent, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"second"]

@@ -173,7 +173,7 @@ class EndTransactionProcessor:
             RemoteProtocolError: it is not the one that this producer was told of.
             StoreReadError: it cannot be read at present.
         """
-        half = self._bridge.half_message_at(header.tran_state_table_offset)
+        half = self._service.half_message_at(header.tran_state_table_offset)
         if half is None:
             raise RemoteProtocolError(f"half message {header.tran_state_table_offset} is gone")
         if half.physical_offset != header.commit_log_offset:

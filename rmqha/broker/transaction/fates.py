@@ -11,6 +11,8 @@ Of one that is forgotten only its mark in the log tells.
 
 _ENDED: Final[list[int]] = []
 """In place of the places of a half message: it has ended."""
+_TOLD_HERE: Final = 1 << 63
+"""In place of a mark's: it ended since the marks were read, so behind all that was there."""
 
 
 class Fates:
@@ -29,8 +31,11 @@ class Fates:
         self._kept_max = kept_max
         self._places = OrderedDict[int, list[int]]()
         """By each place of one that has not ended all places where it is known to lie, in order."""
-        self._ended = OrderedDict[int, None]()
-        """Places of those that have. Of marks there may be many: they are not remembered in place of the others."""
+        self._ended = OrderedDict[int, int]()
+        """Places of those that have, to the place of the mark that told it, or ``_TOLD_HERE``.
+
+        Of marks there may be many: they are not remembered in place of the others.
+        """
         self._ending = dict[int, list[int]]()
         """By the last of its places: what ends it waits to be stored, and may be refused yet."""
 
@@ -70,12 +75,12 @@ class Fates:
         self._ending[places[-1]] = places
         return places
 
-    def finish_end(self, places: list[int]) -> None:
-        """What ends it is stored."""
+    def finish_end(self, places: list[int], *, mark: int = _TOLD_HERE) -> None:
+        """What ends it is stored; or its ``mark`` was read, at this place in the queue of marks."""
         self.take_back(places)
         for place in places:
             self._places.pop(place, None)
-            self._ended[place] = None
+            self._ended[place] = mark
             self._ended.move_to_end(place)
             self._forget_oldest(self._ended)
 
@@ -83,10 +88,10 @@ class Fates:
         """It has not ended after all: what ends it could not be stored."""
         self._ending.pop(places[-1], None)
 
-    def end(self, offset: int) -> None:
-        """The half message at ``offset`` has ended, at each of its places."""
+    def end(self, offset: int, *, mark: int = _TOLD_HERE) -> None:
+        """The half message at ``offset`` has ended, at each of its places; :meth:`finish_end`."""
         if (places := self._places_of(offset)) is not _ENDED:
-            self.finish_end(places)
+            self.finish_end(places, mark=mark)
 
     def is_ending(self, *offsets: int | None) -> bool:
         """Whether what ends a half message, the last of whose places is one of these, waits to be stored."""
@@ -95,6 +100,10 @@ class Fates:
     def has_ended(self, offset: int) -> bool:
         """Whether the half message at ``offset``, or at another place of it, is known to have ended."""
         return offset in self._ended
+
+    def had_ended(self, offset: int, *, before: int) -> bool:
+        """Whether the half message at ``offset`` had ended when the queue of marks ended at ``before``."""
+        return self._ended.get(offset, _TOLD_HERE) < before
 
     def is_left(self, offset: int) -> bool:
         """Whether nothing is to be done at ``offset``: the half message there has ended, or lies at a later place."""
@@ -112,7 +121,7 @@ class Fates:
             places = self._ending.get(offset)
         return [offset] if places is None else places
 
-    def _forget_oldest(self, remembered: "OrderedDict[int, list[int]] | OrderedDict[int, None]") -> None:
+    def _forget_oldest(self, remembered: "OrderedDict[int, list[int]] | OrderedDict[int, int]") -> None:
         if len(remembered) > self._kept_max:
             forgotten, _ = remembered.popitem(last=False)
             self.known_from = max(self.known_from, forgotten + 1)

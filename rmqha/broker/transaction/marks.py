@@ -55,7 +55,7 @@ async def learn_marks(bridge: TransactionalMessageBridge, fates: Fates) -> set[i
         found, next_offset = bridge.read_marks(offset)
         for mark in found:
             for place in mark.half_offsets:
-                fates.end(place)
+                fates.end(place, mark=mark.queue_offset)
                 marked.add(place)
         if next_offset == offset:
             break

@@ -180,19 +180,14 @@ class TransactionalMessageBridge:
         unit = None if queue is None else queue.unit(offset)
         return None if unit is None else unit[0]
 
+    def is_gone(self, topic: str, offset: int) -> bool:
+        """Whether the log's first files went with the message that had this place in its queue."""
+        return offset < self._store.get_min_offset_in_queue(topic, QUEUE_ID)
+
     def first_behind(self, topic: str, physical_offset: int) -> int:
         """The place in its queue of the first message that lies at or behind this position of the log."""
         queue = self._store.queues.find(topic, QUEUE_ID)
         return 0 if queue is None else max(queue.end_before(physical_offset), queue.min_offset_in_queue)
-
-    def half_message_at(self, offset: int) -> StoredMessage | None:
-        """The half message at a place of its queue; None if it is not there any more, or not there yet.
-
-        Raises:
-            StoreReadError: nothing can be read at present.
-        """
-        half = self.next_half_message(offset).half
-        return half if half is not None and half.queue_offset == offset else None
 
     def next_half_message(self, offset: int) -> NextHalf:
         """The first half message that can be read from ``offset`` on in its queue.

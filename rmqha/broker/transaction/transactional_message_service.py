@@ -26,15 +26,17 @@ from rmqha.broker.transaction.half_message import (
     check_times,
     checked_once_more,
     discarded,
+    first_place,
     moved,
     number_property,
     put_off,
     removal_mark,
+    without_first_place,
 )
 from rmqha.broker.transaction.marks import MarkSearch, learn_marks
 from rmqha.broker.transaction.places import EarlierPlaces, learn_places
 from rmqha.broker.transaction.rules import TransactionRules
-from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
+from rmqha.broker.transaction.transactional_message_bridge import NextHalf, TransactionalMessageBridge
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import LocalProtocolError, ProtocolError, StoreError
@@ -136,6 +138,28 @@ class TransactionalMessageService:
         if self._role.is_master:
             self.fates.end(place)
 
+    def half_message_at(self, offset: int) -> StoredMessage | None:
+        """The half message at a place of its queue; None if it is not there any more, or not there yet.
+
+        Raises:
+            StoreReadError: nothing can be read at present.
+        """
+        half = self._next_half_message(offset, self.fates).half
+        return half if half is not None and half.queue_offset == offset else None
+
+    def _next_half_message(self, offset: int, fates: Fates) -> NextHalf:
+        """As :meth:`TransactionalMessageBridge.next_half_message`.
+
+        Of a place that has gone nobody knows what lay there, but that is what its mark told of: if the mark lies before
+        this half message, it is of another one. No broker writes again what has ended.
+        """
+        half, next_offset = self._bridge.next_half_message(offset)
+        if half is not None and (first := first_place(half)) < half.queue_offset and fates.has_ended(first):
+            marks_before = self._bridge.first_behind(OP_TOPIC, half.physical_offset)
+            if fates.had_ended(first, before=marks_before) and self._bridge.is_gone(HALF_TOPIC, first):
+                half = without_first_place(half)
+        return NextHalf(half, next_offset)
+
     def begin_end(self, half: StoredMessage) -> list[int]:
         """As :meth:`Fates.begin_end`, also of one that a former master wrote again, by the place before."""
         mastership = self._present()
@@ -215,7 +239,7 @@ class TransactionalMessageService:
             marks, next_offset = self._bridge.read_marks(mastership.op_offset)
             for mark in marks:
                 for half_offset in mark.half_offsets:
-                    mastership.fates.end(half_offset)
+                    mastership.fates.end(half_offset, mark=mark.queue_offset)
                     if half_offset >= mastership.half_offset:
                         mastership.marks.setdefault(half_offset, mark.queue_offset)
             if next_offset == mastership.op_offset:
@@ -233,7 +257,7 @@ class TransactionalMessageService:
         if offset >= end:
             return False
         if mastership.marks.pop(offset, None) is None and not mastership.fates.is_left(offset):
-            half, next_offset = self._bridge.next_half_message(offset)
+            half, next_offset = self._next_half_message(offset, mastership.fates)
             if half is None and next_offset == offset:
                 return False
             if half is None or half.queue_offset > offset:
