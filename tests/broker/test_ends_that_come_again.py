@@ -233,6 +233,26 @@ async def test_a_copy_that_has_no_mark_gets_one(
         assert await bodies(broker) == []
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_mark_is_of_what_lay_there_before_it(
+    machine: Machine, is_restarted: bool, autojump_clock: MockClock
+) -> None:
+    """Where the queue of half messages began anew, old marks name places of others: these counted as ended."""
+    async with life(machine, is_killed=is_restarted) as (broker, producer):
+        broker.store.put_messages([removal_mark(place, store_host=bytes(8), born_timestamp_ms=0) for place in range(3)])
+        await trio.sleep(6)
+        halves = [await producer.prepare(b"done"), await producer.prepare(b"asked about")]
+        if not is_restarted:
+            assert await end_all(producer, halves[:1]) == [ResponseCode.SUCCESS]
+            await producer.wait_asked(1)
+            assert await bodies(broker) == [b"done"]
+    async with life(machine) as (broker, producer):
+        await producer.wait_asked(1)
+        if is_restarted:
+            assert await end_all(producer, halves[:1]) == [ResponseCode.SUCCESS]
+        assert await bodies(broker) == [b"done"]
+
+
 async def test_an_end_waits_until_it_is_known_what_has_ended(machine: Machine, autojump_clock: MockClock) -> None:
     """Marks that cannot be seen yet, as no slave has them, are marks."""
     async with life(machine, **RARELY) as (broker, producer):
