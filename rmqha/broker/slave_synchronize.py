@@ -42,6 +42,7 @@ class SlaveSynchronize:
     Attributes:
         failure: why a table could not be taken over the last time; empty if all were.
         rounds: how often all were.
+        origin: whose tables those were, of the last round in which all were.
         has_taken: whether all were since :meth:`run` began.
     """
 
@@ -55,6 +56,7 @@ class SlaveSynchronize:
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
         self.failure = ""
         self.rounds = 0
+        self.origin = TablesOrigin()
         self.has_taken = False
         self._known_topics = frozenset[str]()
         """Those that the log alone had told of when tables were asked for the last time."""
@@ -99,7 +101,7 @@ class SlaveSynchronize:
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
         about them (#2819), but its masters answer on both.
         """
-        failures: list[str] = []
+        failures, origin = list[str](), TablesOrigin()
         try:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
@@ -116,7 +118,8 @@ class SlaveSynchronize:
         if failure and failure != self.failure:
             logger.warning("master_link.not_synchronized", address=address, reason=failure)
         self.failure = failure
-        self.rounds += not failure
+        if not failure:
+            self.rounds, self.origin = self.rounds + 1, origin
         self.has_taken = self.has_taken or not failure
 
     async def grow_learned_topics(self, address: str) -> None:

@@ -5,7 +5,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
     role             LEADER, FOLLOWER or CANDIDATE
     broker_id        as clients know it: 0 while it is master
     is_master        whether it takes messages: a leader does once all that it inherited is committed and dispatched
-    tables           whose topics, groups and offsets this broker has: term was_master leader_id (TablesOrigin)
+    tables           whose topics, groups and offsets this broker has: term was_master for_ms leader_id (TablesOrigin)
     dledger          what `rmqha dledger status` shows of a member, and
         group id leader peers connected master diverged
         members          how it sees each other member: id connected since_s heard_s reason lacks stuck_s (MemberView)

@@ -4,6 +4,7 @@
     ROOT/config/consumerOffset.json    every flushConsumerOffsetInterval
     ROOT/config/delayOffset.json       likewise
     ROOT/config/queueEnds.json         on change (rmqha/broker/tables/queue_ends.py)
+    ROOT/config/tablesOrigin.json   each minute (rmqha/broker/tables/metadata.py)
     ROOT/config/kvConfig.json          on change (rmqha/namesrv/kv_config_manager.py)
 
 Each save writes a temporary file, syncs it and renames it; the former content, if it was good, stays as ``.bak``,
@@ -32,6 +33,7 @@ CONSUMER_OFFSET: Final = "consumerOffset.json"
 QUEUE_ENDS: Final = "queueEnds.json"
 DELAY_OFFSET: Final = "delayOffset.json"
 SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
+TABLES_ORIGIN: Final = "tablesOrigin.json"
 
 _PARTS_AT_ONCE: Final = 1000
 """A millisecond's work, more or less."""
@@ -93,6 +95,10 @@ class ConfigFiles:
         if reasons:
             self._note_lost(name, reasons[0], "nor was its backup")
         return None
+
+    def has(self, name: str) -> bool:
+        """Whether the file is there. Raises StoreReadError."""
+        return self._disk.exists(f"{self._directory}/{name}")
 
     def _note_lost(self, name: str, reason: str, instead: str) -> None:
         path = f"{self._directory}/{name}"

@@ -68,6 +68,26 @@ async def test_so_it_is_for_one_that_was_away_meanwhile(autojump_clock: MockCloc
         assert offsets_of(group, "deleted") == [None, None, None]
 
 
+async def test_tables_of_one_that_was_away_do_not_become_those_of_all_when_all_are_started(
+    autojump_clock: MockClock,
+) -> None:
+    """What others had found on their disks was taken for as old as its own, though theirs was of today."""
+    async with group_of() as group:
+        master = await commit(group, "set_back", "deleted")
+        away, other = await followers_of(group)
+        await away.stop()
+        await set_back_and_delete(master)
+        await trio.sleep(30)
+        for node in (other, master, away, other):
+            await (node.stop() if node.broker else node.start())
+        await group.wait(lambda: away.is_master or other.is_master)
+        assert away.is_master, "it is that which asks"
+        await master.start()
+        await trio.sleep(15)
+        assert offsets_of(group, "set_back") == [2, 2, 2]
+        assert offsets_of(group, "deleted") == [None, None, None]
+
+
 async def test_so_it_is_for_one_that_only_the_next_master_tells(autojump_clock: MockClock) -> None:
     """It had asked the one before for the last time before that was told."""
     async with group_of() as group:

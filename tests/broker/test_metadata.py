@@ -15,6 +15,7 @@ from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.cli.verdict import judge, read_status
@@ -347,3 +348,72 @@ async def test_what_cannot_be_saved_is_told_by_the_status(
         machine.disk.faults.full = False
         await trio.sleep(15)
         assert await reasons() == ()
+
+
+def noted(disk: SimDisk, origin: TablesOrigin) -> MetadataService:
+    """Topics and an offset of ``origin``, to be saved."""
+    metadata = metadata_on(disk, TopicConfigManager(topic_rules(), now_ms=lambda: 1))
+    metadata.topics.learn_queue("t", 0)
+    metadata.topics.dirty = True
+    metadata.offsets.commit_offset("g", "t", 0, offset=1)
+    metadata.origin = lambda: origin
+    return metadata
+
+
+def found_on(disk: SimDisk) -> TablesOrigin:
+    metadata = metadata_on(disk, TopicConfigManager(topic_rules(), now_ms=lambda: 1))
+    metadata.load()
+    return metadata.found
+
+
+async def test_whose_tables_are_saved_is_noted_with_them(autojump_clock: MockClock) -> None:
+    """And again when one has changed, or its master has gone on for a minute."""
+    disk, seconds = SimDisk(), [0.5]
+    metadata = noted(disk, TablesOrigin())
+    metadata.origin = lambda: TablesOrigin(7, was_master=True, for_ms=int(seconds[0] * 1000), leader_id="n1")
+    found = list[int]()
+    for now_s in (1.0, 2.0, 50.0, 62.0):
+        seconds[0] = now_s
+        if now_s == 2.0:
+            metadata.offsets.commit_offset("g", "t", 0, offset=2)
+        await metadata.save()
+        found.append(json.loads(disk.files["/store/config/tablesOrigin.json"].durable)["for_ms"])
+    assert found == [1000, 2000, 2000, 62_000]
+    origin = found_on(disk)
+    assert (origin, origin.leader_id) == (TablesOrigin(7, for_ms=62_000), "n1"), "nobody is master in a new process"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "term"),
+    [
+        ("consumerOffset.json", None, -1),
+        ("consumerOffset.json", b"{", -2),
+        ("topics.json", None, -2),
+        ("tablesOrigin.json", None, -1),
+        ("tablesOrigin.json", b"[]", -1),
+        ("tablesOrigin.json", b'{"term":"7"}', -1),
+    ],
+)
+async def test_of_tables_that_are_not_all_there_it_says_nothing(
+    name: str, content: bytes | None, term: int, autojump_clock: MockClock
+) -> None:
+    """A member that lost consumers' offsets would have all others forget theirs."""
+    disk = SimDisk()
+    await noted(disk, TablesOrigin(7)).save()
+    assert found_on(disk).term == 7
+    if content is None:
+        del disk.files[f"/store/config/{name}"]
+    else:
+        disk.mount().replace_bytes(f"/store/config/{name}", content)
+    assert found_on(disk).term == term
+
+
+async def test_it_is_noted_of_no_table_that_cannot_be_saved(autojump_clock: MockClock) -> None:
+    disk = SimDisk()
+    metadata = noted(disk, TablesOrigin(7))
+    disk.faults.full = True
+    await metadata.save()
+    assert "/store/config/tablesOrigin.json" not in disk.files
+    disk.faults.full = False
+    await metadata.save()
+    assert found_on(disk).term == 7

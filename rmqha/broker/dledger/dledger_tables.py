@@ -5,6 +5,8 @@ no name server is needed. One of RocketMQ's does not say, but a name server may 
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from math import inf
 from typing import Final
 
 import structlog
@@ -96,9 +98,11 @@ class DLedgerTables:
         self._followed_term = -2
         self._origin = TablesOrigin()
         """Of the tables before those of :attr:`_followed`."""
+        self._master_since = -inf
         self._has_no_broker = False
         """A leader is followed that does not say where its broker is."""
         metadata.offsets.elect(store.role)
+        metadata.origin = lambda: self.origin
 
     @property
     def are_expected(self) -> bool:
@@ -197,10 +201,12 @@ class DLedgerTables:
     @property
     def origin(self) -> TablesOrigin:
         """Whose tables these are: a leader that has just started takes the newest."""
-        has_taken = self._followed is not None and self._slave_synchronize.rounds > self._rounds_before
-        found = TablesOrigin(-1 if self._metadata.had_topics else -2)
-        taken = TablesOrigin(self._followed_term, leader_id=self._followed or "") if has_taken else found
-        return max(self._origin, found, taken)
+        if self._followed is None and self._origin.was_master:
+            return replace(self._origin, for_ms=int((trio.current_time() - self._master_since) * 1000))
+        if self._followed is not None and self._has_tables and self._followed_term >= 0:
+            told, term = self._slave_synchronize.origin, self._followed_term
+            return TablesOrigin(term, for_ms=told.for_ms if told.term == term else 0, leader_id=self._followed)
+        return max(self._origin, self._metadata.found)
 
     async def learn_as_leader(self) -> None:
         """Learn what a follower does, as a leader that is so new that it has not; for some seconds.
@@ -249,6 +255,7 @@ class DLedgerTables:
         """From now on, in ``term``, nobody's tables are newer than those of this broker."""
         self_id = self._member.store.self_id
         self._origin, self._followed = TablesOrigin(term, was_master=True, leader_id=self_id), None
+        self._master_since = trio.current_time()
 
     async def _ask_others(self, ask: Callable[[str], Awaitable[bool]], is_done: Callable[[], bool]) -> None:
         """Ask all, and again those who did not answer, until it is done; no longer than some seconds."""
@@ -298,17 +305,17 @@ class DLedgerTables:
             logger.warning("dledger_tables.last_changes_not_taken", next=_NEXT_WITHOUT_CHANGES)
 
     async def _take_newest(self) -> None:
-        """Take the newest tables of those that others have had since they started, or were master with.
+        """Take the newest tables of those that others have, or found on their disks.
 
-        What others found on their disks is as old as what is here, where there is anything; and what they had from
-        this member, before it was restarted, is older: a topic or a group is on its disk before anybody hears of it.
+        What they had from this member, before it was restarted, is older: a topic or a group is on its disk before
+        anybody hears of it. Terms that are yet to come are of another history: somebody's copy of a disk.
         """
         found, own, peers = dict[str, TablesOrigin](), self.origin, self._member.peers
 
         async def look_at(peer: str) -> bool:
             address = await self._ask(peer)
             if address and (origin := await self._link.ask_tables_origin(address)):
-                found[address] = origin
+                found[address] = origin if origin.term < self._store.role.term else TablesOrigin(-1)
             return address == "" or address in found
 
         def is_found() -> bool:
@@ -319,7 +326,8 @@ class DLedgerTables:
             return max(found.values(), default=TablesOrigin())
 
         def are_own() -> bool:
-            return self._metadata.had_topics and newest().leader_id == self._member.store.self_id
+            is_told_here = newest().leader_id == self._member.store.self_id and self._metadata.had_topics
+            return is_told_here and own.term in (-1, newest().term)
 
         await self._ask_others(look_at, is_found)
         if are_own():

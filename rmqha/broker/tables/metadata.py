@@ -4,6 +4,7 @@ Source: spec: ha §12.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -14,9 +15,18 @@ from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
-from rmqha.store.config_files import CONSUMER_OFFSET, DELAY_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS, ConfigFiles
+from rmqha.store.config_files import (
+    CONSUMER_OFFSET,
+    DELAY_OFFSET,
+    QUEUE_ENDS,
+    SUBSCRIPTION_GROUP,
+    TABLES_ORIGIN,
+    TOPICS,
+    ConfigFiles,
+)
 from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
@@ -25,8 +35,12 @@ _PAUSE_SHARE: Final = 3
 """After each save a pause so many times as long: topics made meanwhile share the next, which may be a large one."""
 _PAUSE_MAX_S: Final = 0.5
 """A disk that hung for a minute may be well again; sends to new topics wait two seconds for a save."""
+_NOTED_AFTER_MS: Final = 60_000
 _SAVE_S: Final = 10.0
 """A save that takes longer is told of."""
+
+
+_TABLES: Final = (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP, DELAY_OFFSET)
 
 
 class SavedTable(Protocol):
@@ -101,6 +115,8 @@ class MetadataService:
         delay_offsets: how far delayed messages are delivered.
         queue_ends: where queues end that hold no message.
         had_topics: whether :meth:`load` found a table of topics, which a broker saves before all others.
+        found: whose tables :meth:`load` found, as far as the disk says so; -1: it does not, -2: there was none.
+        origin: says whose tables these are, to be noted on the disk; a member of a group that elects its master knows.
         why_withheld: says why other brokers may not take over what is here; empty: they may.
     """
 
@@ -122,6 +138,11 @@ class MetadataService:
         self.delay_offsets: Final = delay_offsets
         self.queue_ends: Final = queue_ends
         self.had_topics = False
+        self.found = TablesOrigin()
+        self.origin: Callable[[], TablesOrigin] = TablesOrigin
+        self._noted = TablesOrigin()
+        self._saved_since = True
+        """A table was saved since it was noted whose tables these are."""
         self.why_withheld: Callable[[], str] = str
         self._interval_s = interval_s
         self._awaited: Final = _Saves(self._save_awaited, on_failure=groups.saved.fail_all)
@@ -151,6 +172,17 @@ class MetadataService:
         self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
         self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
+        self.found = self._find_origin()
+
+    def _find_origin(self) -> TablesOrigin:
+        """A note is of all tables that were saved when it was made: if one of them is lost it says nothing."""
+        if not self.had_topics or self.files.lost:
+            return TablesOrigin(-1 if self.had_topics and not self.files.lost else -2)
+        noted = self.files.load(TABLES_ORIGIN) or {}
+        names = noted.get("tables")
+        is_whole = isinstance(names, list) and all(self.files.has(name) for name in map(str, names))
+        origin = origin_of(noted)
+        return replace(origin, was_master=False) if is_whole and origin.is_of_a_master else TablesOrigin(-1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
@@ -178,12 +210,34 @@ class MetadataService:
         self.groups.saved.advance(made)
 
     async def _save_others(self) -> None:
-        removed = self.offsets.removed
+        removed, origin = self.offsets.removed, self.origin()
         await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
         self.offsets.saved.advance(removed)
         await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
         await self.queue_ends.note_gone()
         await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
+        await self._note_origin(origin)
+
+    async def _note_origin(self, origin: TablesOrigin) -> None:
+        """Whose tables all those are that are saved by now, or somewhat older ones: a start takes the newest there are.
+
+        A table that changes meanwhile has nothing to do with it: what is saved may be newer than what is noted.
+        """
+        last = self._noted
+        is_new = origin.term != last.term or origin.for_ms >= last.for_ms + _NOTED_AFTER_MS
+        if not origin.is_of_a_master or not (self._saved_since or is_new):
+            return
+        await self._awaited.now()
+        if self.topics.dirty or self.groups.dirty:
+            return
+        self._saved_since = False
+        try:
+            tables = [name for name in _TABLES if self.files.has(name)]
+            await self.files.save(TABLES_ORIGIN, asdict(origin) | {"tables": tables})
+        except BaseException:
+            self._saved_since = True
+            raise
+        self._noted = origin
 
     async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.
@@ -206,7 +260,7 @@ class MetadataService:
     async def _save_if_dirty(self, table: SavedTable, name: str) -> None:
         if not table.dirty:
             return
-        table.dirty = False
+        table.dirty, self._saved_since = False, True
         try:
             await self.files.save(name, await table.to_json_in_turns())
         except BaseException:  # or cancelled: the last save, at the end, must not miss it

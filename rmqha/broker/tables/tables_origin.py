@@ -6,21 +6,23 @@ from typing import Any
 
 @dataclass(frozen=True, order=True)
 class TablesOrigin:
-    """As the broker's status tells it; the greatest are the newest.
+    """As the broker's status tells it, and its disk; the greatest are the newest.
 
     Attributes:
-        term: in which the master led whose they are; -1: they are what this process found on its disk, -2: none was.
-        was_master: whether this broker was that master: others have them some seconds later.
+        term: in which the master led whose they are; -1: they were found on a disk that does not say, -2: none was.
+        was_master: whether this broker was that master, in its present process: others have them some seconds later.
+        for_ms: how long that master had been one when these were its tables.
         leader_id: which member that master was; empty if none, or it is not told.
     """
 
     term: int = -2
     was_master: bool = False
+    for_ms: int = 0
     leader_id: str = field(default="", compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
-        """Whether a master told them, or was this broker, since its process began."""
+        """Whether they are all that clients have told masters, up to some moment."""
         return self.term >= 0
 
 
@@ -31,7 +33,13 @@ def read_tables_origin(status: dict[str, Any]) -> TablesOrigin:
     """
     if not status:
         return TablesOrigin(0, was_master=True)
-    value = status.get("tables")
+    return origin_of(status.get("tables"))
+
+
+def origin_of(value: object) -> TablesOrigin:
+    """As a JSON object says it."""
     if not isinstance(value, dict) or type(term := value.get("term")) is not int:
         return TablesOrigin()
-    return TablesOrigin(term, was_master=value.get("was_master") is True, leader_id=str(value.get("leader_id") or ""))
+    told = value.get("for_ms")
+    for_ms = told if type(told) is int else 0
+    return TablesOrigin(term, value.get("was_master") is True, for_ms, str(value.get("leader_id") or ""))
