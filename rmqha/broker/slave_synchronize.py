@@ -122,6 +122,29 @@ class SlaveSynchronize:
             self.rounds, self.origin = self.rounds + 1, origin
         self.has_taken = self.has_taken or not failure
 
+    async def take_newer(self, address: str) -> str:
+        """Take what the broker at ``address``, which has a longer log of this group, knows beyond what is known here.
+
+        Offsets and deliveries go forward by it alone. How far half messages are dealt with the log tells.
+
+        Returns:
+            Why that failed, or a part of it; else empty.
+        """
+        try:
+            async with self._link.open(address) as client:
+                await self._link.check_group(client)
+                if topics := await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
+                    self._topics.take_newer(topics)
+                groups = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+                self._groups.take_newer(await ask_table(client, groups, SubscriptionGroupTable.from_json))
+                offsets = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
+                await self._offsets.merge_from_master({key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS})
+                deliveries = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
+                self._delay_offsets.take_newer(deliveries, log_end=await ask_log_end(client))
+        except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
+            return str(error)
+        return ""
+
     async def grow_learned_topics(self, address: str) -> None:
         """Have topics of which the log alone has told with as many queues as the broker at ``address`` knows of."""
         try:

@@ -19,6 +19,10 @@ from rmqha.store.store_note import StoreNote
 logger = structlog.get_logger()
 
 _SAVED_AGAIN_S: Final = 5.0
+_WITHOUT_NEWER: Final = (
+    "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
+    "topics and groups are as this store has them"
+)
 
 
 class TakesTablesBack:
@@ -65,10 +69,13 @@ class TakesTablesBack:
         """Before this log begins like a peer's, and until all is here: afterwards nobody asks, and sends come at once.
 
         Who lost the log has mostly lost the tables as well. What is deleted, forbidden or consumed only they tell, and
-        slaves would take over what is left of them. Once all of the log is here tables may be newer than there.
+        slaves would take over what is left of them. Once all of the log is here tables may be newer than there. Who
+        lost the end of the log, or is an older copy of it, has tables, and takes what is newer there.
         """
         is_begun = self._store.min_offset < self._store.max_offset
         takes_back = self._note.look()
+        if is_longer and is_begun and not takes_back:
+            await self._take_newer(peer)
         if not is_longer or (is_begun and not takes_back):
             return
         if there is not None and there.max_offset == 0:  # it has lost its store as well since
@@ -95,9 +102,16 @@ class TakesTablesBack:
                 )
             self._has_taken_back = True
             logger.info("master_link.tables_taken_back", address=address, missing=self._tables.failure or None)
+        else:
+            await self._take_newer(peer)
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
             raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")
+
+    async def _take_newer(self, peer: MasterAddress) -> None:
+        """The log is what counts, and comes without it, too: then some things are as they were when it was here."""
+        if failure := await self._tables.take_newer(address := address_behind(peer)):
+            logger.warning("master_link.nothing_newer_taken", address=address, reason=failure, next=_WITHOUT_NEWER)
 
     async def _make_note(self) -> None:
         try:

@@ -31,7 +31,8 @@ class DelayOffsets:
         """``settled()``: what lies before it in the log stays, whatever happens; it never falls while this runs."""
         self._settled: Final = settled
         self._table = dict[int, int]()
-        self._unsettled: Final = deque[tuple[int, Mapping[int, int]]]()
+        self._unsettled: Final = deque[tuple[int, Mapping[int, int], bool]]()
+        """Where the log has to be settled, what is delivered then, and whether a level may be farther here."""
         self._is_told_none = False
         """By a master: nothing has ever been delivered, as RocketMQ's says until it has delivered something."""
         self.dirty = False
@@ -60,8 +61,14 @@ class DelayOffsets:
 
     def advance(self, offsets: Mapping[int, int], *, log_end: int) -> None:
         """These levels are delivered so far, by messages that lie before ``log_end`` in the log."""
-        self._unsettled.append((log_end, offsets))
+        self._unsettled.append((log_end, offsets, False))
         self.dirty = True
+
+    def take_newer(self, offsets: Mapping[int, int], *, log_end: int) -> None:
+        """So says who has a longer log than this one, which reaches to ``log_end``; it may be behind in some levels."""
+        if offsets and not self.is_full:
+            self._unsettled.append((log_end, offsets, True))
+            self.dirty = True
 
     def take_over(self, offsets: Mapping[int, int], *, log_end: int) -> None:
         """A master says so, whose log reaches to ``log_end``; one that says nothing costs nothing that is known."""
@@ -72,7 +79,9 @@ class DelayOffsets:
     def _settle(self) -> None:
         settled, waiting = self._settled(), self._unsettled
         while waiting and waiting[0][0] <= settled:
-            self._table |= waiting.popleft()[1]
+            _, offsets, are_least = waiting.popleft()
+            least = self._table if are_least else {}
+            self._table |= {level: max(offset, least.get(level, 0)) for level, offset in offsets.items()}
 
     def forget_unsettled(self) -> None:
         """The role changes: what is not settled may be cut from the log, and then is not delivered."""

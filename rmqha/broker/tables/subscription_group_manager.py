@@ -225,6 +225,13 @@ class SubscriptionGroupManager:
         self.replace(SubscriptionGroupTable.from_json(value))
         self.dirty = False
 
+    def take_newer(self, table: SubscriptionGroupTable) -> None:
+        """Take what a ``table`` that has been changed more often than this one says of groups; none goes for that."""
+        if table.data_version[1] > self.data_version[1]:
+            for name, told in table.groups.items():
+                if told != self._table.get(name):
+                    self._put(told)
+
     def replace(self, table: SubscriptionGroupTable) -> None:
         """Take over a table (our own file's, or the master's); one that says nothing costs no group that is known."""
         if table.data_version == self.data_version or not table.groups:

@@ -295,6 +295,15 @@ class TopicConfigManager:
                 self.learned.discard(name)
                 self._put(told)
 
+    def take_newer(self, table: TopicTable) -> None:
+        """Take what a ``table`` that has been changed more often than this one says of topics; none goes for that."""
+        if table.data_version[1] <= self.data_version[1]:
+            return
+        for name, told in table.topics.items():
+            if told != self._table.get(name) and self.deleted.find(name) is None:
+                self.learned.discard(name)
+                self._put(told)
+
     def _tell_of(self, topic: str, queue_id: int) -> None:
         if topic not in self._told and len(self._told) < _TOLD_MAX:
             self._told.add(topic)
