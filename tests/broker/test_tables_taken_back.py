@@ -221,3 +221,50 @@ async def test_what_a_late_peer_told_is_asked_for_until_it_counts(
     master.disk.power_cut()
     async with master.broker(**role, **PEERS) as broker:
         await _check_whole(broker)
+
+
+@pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
+async def test_an_older_peer_is_not_asked_once_the_longest_has_told(peers: str, autojump_clock: MockClock) -> None:
+    """It had told all before a restart, and waited in the note: its tables came once more, over the newer ones."""
+    net = SimNet()
+    first, second, third = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
+    other_slave = SLAVE | {"brokerId": "2"}
+    async with second.broker(**SLAVE), first.broker(**ROLES[1]) as broker, first.client() as client:
+        async with third.broker(**other_slave):
+            await trio.sleep(10)
+            await ask(client, send_request(b"0", topic="t", properties="DELAY\x011"))
+            await trio.sleep(30)
+        for number in range(1, 10):
+            await ask(client, send_request(b"%d" % number, topic="t", properties="DELAY\x011"))
+        broker.offsets.commit_offset("g", "t", 0, offset=2)
+        broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=7))
+        await trio.sleep(60)
+    first.disk = SimDisk(now_ms=WallClock())
+    settings = ROLES[1] | {"haPeers": peers, "haCatchUpAtStart": "require"}
+    async with third.broker(**other_slave):
+        async with first.broker(**settings):
+            await trio.sleep(20)
+        async with second.broker(**SLAVE), first.broker(**settings) as broker:
+            await _check_whole(broker)
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_master_that_waits_tells_no_slave_its_empty_tables(
+    role: dict[str, str], monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Which took them, where its HA connection did not come about, so that it was not known to be ahead."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+
+    async def unanswered(_self: MasterLink, _address: str, _ha_port: int, *, fields: dict[str, str]) -> LogRange | None:
+        assert fields
+        return None
+
+    monkeypatch.setattr(MasterLink, "_ask_range", unanswered)
+    async with master.broker(haCatchUpAtStart="try", **role, **PEERS) as broker:
+        await trio.sleep(60)
+        assert not replication_of(broker).catch_up.refusal
+        async with slave.broker(**SLAVE | {"haMasterAddress": "10.0.0.1:10999"}) as peer:
+            await trio.sleep(60)
+            assert "could not be taken over" in replication_of(broker).catch_up.refusal
+            group = peer.groups.select("g")
+            assert (group and group.retry_max_times, peer.offsets.query_offset("g", "t", 0)) == (7, 2)

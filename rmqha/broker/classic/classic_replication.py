@@ -319,12 +319,13 @@ class ClassicReplication:
 
     def _why_tables_withheld(self) -> str:
         """As :attr:`MetadataService.why_withheld`."""
-        return self._takes_back.why_withheld() if self.doubt() else self._why_offsets_unknown()
+        return self._takes_back.why_withheld(may_be_older=True) if self.doubt() else self._why_offsets_unknown()
 
     def _why_offsets_unknown(self) -> str:
         """As :attr:`ConsumerOffsetManager.why_unknown`. A master that goes on in doubt begins with what it has."""
-        is_over = self._config.is_slave or self.catch_up.opened.is_set()
-        return "" if is_over else self._takes_back.why_withheld()
+        is_waiting = bool(self.catch_up.refusal)
+        is_over = self._config.is_slave or (self.catch_up.opened.is_set() and not is_waiting)
+        return "" if is_over else self._takes_back.why_withheld(may_be_older=is_waiting)
 
     async def _finish_taking_back(self) -> None:
         catch_up = self.catch_up

@@ -47,6 +47,8 @@ class TakesTablesBack:
         self._tables: Final = tables
         self._queue_ends_client: Final = queue_ends_client
         self._has_taken_back = False
+        self._told_to = -1
+        """Where the log of the peer ends whose tables are these."""
         self.told_by = set[str]()
         """Peers, by their HA addresses, whose tables are taken, and not saved yet with all of the log."""
 
@@ -54,14 +56,15 @@ class TakesTablesBack:
         """Whether tables are not saved yet that were taken. Raises StoreReadError."""
         return self._note.look()
 
-    def why_withheld(self) -> str:
-        """Why no slave may take over the tables here before the catch-up is over; empty: they are this group's.
+    def why_withheld(self, *, may_be_older: bool) -> str:
+        """Why no slave may take over the tables here; empty: they are this group's.
 
-        Those of a new store would replace the last ones that there are.
+        Those of a new store would replace the last ones that there are; those of a peer, while another one that is
+        known to be longer has yet to tell its own (``may_be_older``), the newest.
         """
         is_empty = self._store.min_offset == self._store.max_offset
         are_lost = self._note.is_there or (is_empty and not self._metadata.had_topics)
-        if self._has_taken_back or not are_lost:
+        if (self._has_taken_back and not may_be_older) or not are_lost:
             return ""
         return "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
 
@@ -74,15 +77,17 @@ class TakesTablesBack:
         """
         is_begun = self._store.min_offset < self._store.max_offset
         takes_back = self._note.look()
-        if is_longer and is_begun and not takes_back:
-            await self._take_newer(peer)
-        if not is_longer or (is_begun and not takes_back):
-            return
-        if there is not None and there.max_offset == 0:  # it has lost its store as well since
+        lacks_tables = takes_back or not self._metadata.had_topics
+        is_empty_there = there is not None and there.max_offset == 0
+        if is_empty_there:  # it has lost its store as well since; or nobody has sent anything yet
             self.told_by.discard(str(peer))
-            return
+        if is_longer and not is_empty_there and (takes_back or not is_begun):
+            await self._take_all(peer, there, lacks_tables=lacks_tables)
+        elif is_longer or (is_empty_there and lacks_tables and not is_begun):
+            await self._take_newer(peer)
+
+    async def _take_all(self, peer: MasterAddress, there: LogRange | None, *, lacks_tables: bool) -> None:
         address, metadata = address_behind(peer), self._metadata
-        lacks_tables = takes_back or not metadata.had_topics
         if lacks_tables:
             await self._make_note()
         if there is None:
@@ -92,21 +97,26 @@ class TakesTablesBack:
             )
         if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        if lacks_tables:
-            self.told_by.add(str(peer))
-            await self._tables.synchronize(address)
-            if self._tables.failure and there.checks_reports:
-                raise RemoteProtocolError(
-                    "its topics, groups and consumers' offsets could not be taken over "
-                    "(master_link.not_synchronized in the log here)"
-                )
-            self._has_taken_back = True
-            logger.info("master_link.tables_taken_back", address=address, missing=self._tables.failure or None)
+        if lacks_tables and there.max_offset >= self._told_to:
+            await self._replace(peer, there)
         else:
+            self.told_by.discard(str(peer))
             await self._take_newer(peer)
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
             raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")
+
+    async def _replace(self, peer: MasterAddress, there: LogRange) -> None:
+        """Who has the longest log of those that were asked tells last."""
+        self.told_by.add(str(peer))
+        await self._tables.synchronize(address := address_behind(peer))
+        if self._tables.failure and there.checks_reports:
+            raise RemoteProtocolError(
+                "its topics, groups and consumers' offsets could not be taken over "
+                "(master_link.not_synchronized in the log here)"
+            )
+        self._has_taken_back, self._told_to = True, there.max_offset
+        logger.info("master_link.tables_taken_back", address=address, missing=self._tables.failure or None)
 
     async def _take_newer(self, peer: MasterAddress) -> None:
         """The log is what counts, and comes without it, too: then some things are as they were when it was here."""
@@ -123,7 +133,8 @@ class TakesTablesBack:
         """At a start that asks peers, before anything is saved: what this process makes is not what the store had."""
         if self._store.min_offset == self._store.max_offset and not self._metadata.had_topics:
             try:
-                await self._note.make_in_thread()
+                if not self._note.look():
+                    await self._note.make_in_thread()
             except StoreWriteError as error:
                 logger.warning("master_link.not_noted", reason=str(error))
 

@@ -11,6 +11,7 @@ EndTransactionProcessor.java, DefaultTransactionalMessageCheckListener.java.
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from rmqha.codec.crc import crc32
@@ -48,6 +49,7 @@ _NO_TRANSACTION: Final = ~SysFlag.TRANSACTION_TYPE
 _FIELDS: Final = fields_struct("body_crc", "queue_offset", "sys_flag", "born_timestamp", "body_size")
 _TOPIC_SIZE: Final = 1 + len(OP_TOPIC) + 2
 """Of the topic with its length, and the length of the properties."""
+_KEY_SIZE: Final = 16
 _DIGITS_MAX: Final = 18
 """Any number of so many is an int64."""
 
@@ -175,19 +177,10 @@ def mark_in(record: memoryview) -> Mark:
     return Mark(queue_offset, _numbers(bytes(record[topic_at + _TOPIC_SIZE :]), body))
 
 
-class HalfKey(NamedTuple):
-    """What a half message has at each of its places, and another one has not.
-
-    A producer that sends one message object again sends its unique key again, and others may send it, too.
-    """
-
-    group: bytes
-    unique_key: bytes
-    topic: bytes
-    queue_id: bytes
-    born_timestamp_ms: int
-    body_crc: int
-    body_size: int
+HalfKey = bytes
+"""A digest of what a half message has at each of its places, and another one has not: group, unique key, destination,
+when it was born, and its body. A producer that sends one message object again sends its unique key again, and others
+may send it, too; the key may have 32 KB, and many are remembered."""
 
 
 class HalfPlace(NamedTuple):
@@ -215,10 +208,17 @@ def _key(properties: bytes, born_timestamp_ms: int, body_crc: int, body_size: in
     unique_key = find_property(properties, UNIQ_KEY.encode())
     if not unique_key:
         return None
-    group, topic, queue_id = (
-        find_property(properties, name.encode()) or b"" for name in (PGROUP, REAL_TOPIC, REAL_QID)
-    )
-    return HalfKey(group, unique_key, topic, queue_id, born_timestamp_ms, body_crc, body_size)
+    digest = blake2b(digest_size=_KEY_SIZE)
+    for name in (PGROUP, REAL_TOPIC, REAL_QID):
+        digest.update(_sized(find_property(properties, name.encode()) or b""))
+    digest.update(b"%d,%d,%d," % (born_timestamp_ms, body_crc, body_size))
+    digest.update(unique_key)
+    return digest.digest()
+
+
+def _sized(text: bytes) -> bytes:
+    """So that no end of one may be the beginning of the next."""
+    return b"%d," % len(text) + text
 
 
 def _parts_of(record: memoryview) -> tuple[int, int, int, int, int]:
