@@ -507,3 +507,14 @@ async def test_an_end_that_comes_while_another_waits_is_not_answered_as_done(
         await end(other, after_s=0.0)
         assert answers[-1] == ResponseCode.SUCCESS
         assert [message.body for message in await seen(broker)] == [b"money"]
+
+
+async def test_all_members_of_a_group_are_asked_in_turn(machine: Machine, autojump_clock: MockClock) -> None:
+    """Of two always the same one was: where that one hangs, half messages were thrown away that the other knows."""
+    async with machine.broker(), producer_of(machine) as first, producer_of(machine) as second:
+        for producer in (first, second):
+            await producer.join()
+        await first.prepare(b"money")
+        await trio.sleep(40)
+        counts = sorted(len(producer.asked) for producer in (first, second))
+        assert counts[0] >= counts[1] - 1 > 2

@@ -94,9 +94,12 @@ class ProducerManager:
         return list(group.members.values()) if group is not None else []
 
     def any_connection(
-        self, name: str, *, may: Callable[[ClientChannelInfo], bool] = lambda _client: True
+        self, name: str, *, may: Callable[[ClientChannelInfo], bool] = lambda _client: True, is_used: bool = True
     ) -> Connection | None:
-        """One of a group's that ``may``, each in its turn; of the next few one that takes answers. Or None."""
+        """One of a group's that ``may``, each in its turn; of the next few one that takes answers. Or None.
+
+        It is its turn until it ``is_used``.
+        """
         group = self._groups.get(name)
         if group is None:
             return None
@@ -105,7 +108,8 @@ class ProducerManager:
         if not tried:
             return None
         chosen = next((connection for connection in tried if connection.takes_answers), tried[0])
-        members.move_to_end(chosen)
+        if is_used:
+            members.move_to_end(chosen)
         return chosen
 
     def find_connection(self, client_id: str) -> Connection | None:

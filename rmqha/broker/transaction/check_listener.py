@@ -42,7 +42,7 @@ class DefaultTransactionalMessageCheckListener:
     def takes_question(self, half: StoredMessage) -> bool:
         """Whether to ask now: not one that is connected, and has yet to take what it was asked before."""
         try:
-            connection = self._find(text_property(half, PGROUP), half)
+            connection = self._find(text_property(half, PGROUP), half, is_used=False)
         except RemoteProtocolError:
             return True
         return connection is None or connection.takes_answers
@@ -52,7 +52,7 @@ class DefaultTransactionalMessageCheckListener:
         group = text_property(half, PGROUP)
         connection = None
         try:
-            connection = self._find(group, half)
+            connection = self._find(group, half, is_used=True)
             is_asked = connection is not None and connection.notify(check_request(half))
         except RemoteProtocolError:
             is_asked = False
@@ -62,16 +62,16 @@ class DefaultTransactionalMessageCheckListener:
                 facts["members_without_permission"] = 0 if connection else len(self._producers.members(group))
             self._lines.log(logger.warning, "transaction.producer_not_asked", **facts)
 
-    def _find(self, group: str, half: StoredMessage) -> Connection | None:
+    def _find(self, group: str, half: StoredMessage, *, is_used: bool) -> Connection | None:
         if self._access.is_open:
-            return self._producers.any_connection(group)
+            return self._producers.any_connection(group, is_used=is_used)
         need = to_send(real_destination(half)[0])
 
         @cache  # of many members few have another account, or another address
         def may(asker: Asker) -> bool:
             return not self._access.why_not(asker, need)
 
-        return self._producers.any_connection(group, may=lambda client: may(client.asker))
+        return self._producers.any_connection(group, may=lambda client: may(client.asker), is_used=is_used)
 
     def tell_discarded(self, half: StoredMessage, *, reason: str, not_kept: str) -> None:
         """Nobody ended it: an operator may want to know."""
