@@ -96,23 +96,26 @@ class PeerAsker:
         except BrokerStartingError as error:
             return PeerAnswer(PeerState.STARTING, str(error))
         self.is_reached = there is not None
-        was_longer, has_tables = known is PeerState.LONGER, True
+        was_longer, has_tables = known is PeerState.LONGER, not takes
         is_longer = was_longer if there is None else there.max_offset > self._log.max_offset
         end = None if there is None else there.max_offset
         try:
             self._check_group(there)
-            if takes:
-                has_tables = False
+            is_begun = self._log.min_offset < self._log.max_offset
+            answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.SETTLED)
+            if takes and is_longer and is_begun:  # what is beside a log that does not continue this one is not ours
+                await self._take(peer, there)
+            elif not is_longer and known is not PeerState.SETTLED:
+                answer = await self._compare(peer, there)
+            if takes and was_longer and answer.state is PeerState.UNKNOWN:
+                raise RemoteProtocolError(answer.reason)
+            if takes and answer.state is not PeerState.UNKNOWN:
                 await self._take_tables(peer, there, is_longer=is_longer or was_longer)
                 has_tables = True
-            if is_longer:
-                if takes:
+            if takes and is_longer:
+                if not is_begun:
                     await self._take(peer, there)
-                answer = PeerAnswer(PeerState.SETTLED if takes else PeerState.LONGER)
-            elif known is PeerState.SETTLED:
                 answer = PeerAnswer(PeerState.SETTLED)
-            else:
-                answer = await self._compare(peer, there)
         except DivergedLogError as error:
             diverged = _diverged(error.offset, peer, there, own_end=self._log.max_offset)
             answer = PeerAnswer(PeerState.UNFIT, str(diverged), error=diverged)

@@ -224,6 +224,8 @@ class CatchUpService:
         plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
         plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
+        if plan.refusal:  # at once: the disk may be slow to note it
+            self._hooks.refuse_puts(plan.refusal)
         await self._longer_peers.try_to_note(self._longer_ends())
         if answer.taken_bytes or before != (peer.state, peer.reason):
             self._log_answer(peer, answer)

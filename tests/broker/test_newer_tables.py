@@ -166,3 +166,108 @@ async def test_the_log_comes_without_them_too(autojump_clock: MockClock, monkeyp
                 assert broker.store.max_offset >= peer.store.max_offset > 0
     told = [entry for entry in logs if entry["event"] == "master_link.nothing_newer_taken"]
     assert [entry["reason"] for entry in told] == ["nothing answers"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("kept", ["commitlog", "all but config"])
+async def test_tables_that_are_lost_beside_a_log(role: dict[str, str], kept: str, autojump_clock: MockClock) -> None:
+    """A root disk that was replaced, or a copy without ``config``: the slave's tables were the last, and replaced."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE), master.broker(**role) as broker:
+        await trio.sleep(10)
+        await send_delayed(master, *TEN)
+        await use(broker)
+    for name in [*master.disk.files]:
+        if ("commitlog" not in name) if kept == "commitlog" else ("config" in name):
+            del master.disk.files[name]
+    async with slave.broker(**SLAVE) as peer, master.broker(**role, **PEERS) as broker:
+        await trio.sleep(90)
+        assert sorted(message.body for message in await seen(broker)) == TEN
+        assert [tables_of(broker), tables_of(peer)] == [USED, USED]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_nothing_is_taken_of_a_peer_with_other_bytes(is_restarted: bool, autojump_clock: MockClock) -> None:
+    """A master in doubt had taken messages by then: a group's offset passed over them, and a topic of them was gone."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE), master.broker(brokerRole="ASYNC_MASTER") as broker:
+        await trio.sleep(10)
+        await send_delayed(master, *TEN)
+        await use(broker)
+    master.disk = SimDisk(now_ms=WallClock())
+    async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker, master.client() as client:
+        await trio.sleep(60)
+        assert (await ask(client, send_request(b"since", topic="t"))).code == 0
+        broker.offsets.commit_offset("g", "t", 0, offset=1)
+        broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=3))
+        await trio.sleep(30)
+        if not is_restarted:
+            async with slave.broker(**SLAVE):
+                await trio.sleep(60)
+                assert "holds other bytes" in replication_of(broker).catch_up.refusal
+                assert tables_of(broker) == (3, 1, 0)
+    if is_restarted:
+        async with slave.broker(**SLAVE):
+            with pytest.raises(ExceptionGroup):
+                await master.controller(brokerRole="ASYNC_MASTER", **PEERS).run()
+    async with master.broker(brokerRole="ASYNC_MASTER") as broker:
+        assert tables_of(broker) == (3, 1, 0)
+
+
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_of_a_new_group_one_peer_may_be_away_for_good(mode: str, autojump_clock: MockClock) -> None:
+    """The other one follows, and has the tables; this master's own are what counts, also at its next start."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    settings = {"brokerRole": "ASYNC_MASTER", "haPeers": "10.0.0.2:10912,10.0.0.3:10912", "haCatchUpAtStart": mode}
+    async with slave.broker(**SLAVE) as peer:
+        for number in range(2):
+            async with master.broker(**settings) as broker:
+                await trio.sleep(30)
+                await send_delayed(master, b"%d" % number)
+                await use(broker)
+                assert replication_of(broker).doubt()
+                assert [tables_of(broker), tables_of(peer)] == [USED, USED]
+                broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=8 + number))
+                await trio.sleep(1)
+        async with master.broker(**settings) as broker:
+            await trio.sleep(30)
+            assert tables_of(broker)[0] == 9
+
+
+async def test_offsets_beyond_the_end_of_a_slave_give_way_to_its_masters(autojump_clock: MockClock) -> None:
+    """An old master that lost its end kept what was committed there, and passed over messages as a master once more."""
+    net = SimNet()
+    old, new = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    never = {"flushIntervalCommitLog": "600000", "flushCommitLogThoroughInterval": "600000"}
+    with trio.CancelScope() as life:
+        async with old.broker(brokerRole="ASYNC_MASTER", **never) as broker, old.client() as client:
+            async with new.broker(**SLAVE):
+                await trio.sleep(10)
+                for number in range(10):
+                    await ask(client, send_request(b"%d" % number, topic="t"))
+                await broker.store.flush_now(broker.store.max_offset)
+                await trio.sleep(10)
+            for number in range(20):
+                await ask(client, send_request(b"lost", topic="t"))
+            broker.offsets.commit_offset("g", "t", 0, offset=28)
+            await broker.metadata.save()
+            life.cancel()
+            await trio.sleep_forever()
+    old.disk.power_cut()
+    follows = SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+    async with new.broker(brokerRole="ASYNC_MASTER") as broker, new.client() as client:
+        for number in range(30):
+            await ask(client, send_request(b"new", topic="t"))
+        broker.offsets.commit_offset("g", "t", 0, offset=11)
+        async with old.broker(**follows) as following:
+            await trio.sleep(30)
+            assert following.store.max_offset == broker.store.max_offset
+            assert following.offsets.query_offset("g", "t", 0) == 11
+            broker.offsets.commit_offset("g", "t", 0, offset=9)
+            await trio.sleep(30)
+            assert following.offsets.query_offset("g", "t", 0) == 11, "as ever: a larger one stays"
+    async with old.broker(brokerRole="ASYNC_MASTER") as broker:
+        assert broker.offsets.query_offset("g", "t", 0) == 11

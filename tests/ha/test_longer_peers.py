@@ -1,11 +1,14 @@
 """That peers hold more than a master's log outlives the master's process."""
 
+from collections.abc import Mapping
+
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.ha.ha_client import MasterAddress
+from rmqha.ha.longer_peers import LongerPeers
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import longer_peers_on, start_catch_up, start_master, until
@@ -118,4 +121,32 @@ async def test_nothing_is_taken_while_it_cannot_be_noted(
     disk.faults.full = False
     assert await opened_within(catch_up, 60.0)
     assert log.content() == DATA
+    nursery.cancel_scope.cancel()
+
+
+async def test_sends_are_refused_before_it_is_noted(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A disk may take its time, and what is sent meanwhile would take the places of what the peer holds."""
+
+    class Slow(LongerPeers):
+        async def note(self, ends: Mapping[str, int]) -> None:
+            await (trio.sleep_forever() if ends else trio.lowlevel.checkpoint())
+
+    refusals = list[str]()
+    peer = Peer(None)
+    catch_up = start_catch_up(
+        nursery,
+        network,
+        MemoryLog.holding(PART),
+        GONE,
+        probe_peer=peer.probe,
+        longer_peers=Slow(SimDisk().mount(), "/longerPeers"),
+        refuse_puts=refusals.append,
+    )
+    assert await opened_within(catch_up, 60.0)
+    assert refusals[-1] == ""
+    peer.answer = LONGER
+    await trio.sleep(60)
+    assert "holds messages beyond" in refusals[-1]
     nursery.cancel_scope.cancel()

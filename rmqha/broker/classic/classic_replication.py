@@ -317,9 +317,16 @@ class ClassicReplication:
             return ""
         return NOT_ASKED if self._followed_ends is None else self._followed_ends.why_unknown
 
+    @property
+    def _begins_in_doubt(self) -> bool:
+        """Whether peers that are away may hold all of this group: what is sent and told after that is its, too."""
+        return self._store.min_offset == self._store.max_offset and bool(self.doubt())
+
     def _why_tables_withheld(self) -> str:
         """As :attr:`MetadataService.why_withheld`."""
-        return self._takes_back.why_withheld(may_be_older=True) if self.doubt() else self._why_offsets_unknown()
+        if self._begins_in_doubt:
+            return self._takes_back.why_withheld(may_be_older=True)
+        return self._why_offsets_unknown()
 
     def _why_offsets_unknown(self) -> str:
         """As :attr:`ConsumerOffsetManager.why_unknown`. A master that goes on in doubt begins with what it has."""
@@ -330,7 +337,9 @@ class ClassicReplication:
     async def _finish_taking_back(self) -> None:
         catch_up = self.catch_up
         await self._takes_back.finish(
-            catch_up.opened, catch_up.on_tables_saved, is_in_doubt=lambda: bool(self.doubt() or catch_up.refusal)
+            catch_up.opened,
+            catch_up.on_tables_saved,
+            is_in_doubt=lambda: self._begins_in_doubt or bool(catch_up.refusal),
         )
 
     def _not_learned(self) -> list[str]:
@@ -338,8 +347,9 @@ class ClassicReplication:
         return not_learned(self._why_no_tables, self._followed_ends, had_tables=self.slave_synchronize.rounds > 0)
 
     def _cut_consumer_offsets(self) -> None:
-        """What was committed beyond the end of a log that lost its tail. A slave's log may still come."""
+        """What was committed beyond the end of a log that lost its tail. A slave's may still come, or be another."""
         if not self._store.role.is_master:
+            self._metadata.offsets.doubt(self._store.next_queue_offset)
             return
         cut = self._metadata.offsets.cut(self._store.next_queue_offset)
         if cut:

@@ -81,9 +81,12 @@ class TakesTablesBack:
         is_empty_there = there is not None and there.max_offset == 0
         if is_empty_there:  # it has lost its store as well since; or nobody has sent anything yet
             self.told_by.discard(str(peer))
-        if is_longer and not is_empty_there and (takes_back or not is_begun):
+        if is_empty_there:
+            if lacks_tables and not is_begun:
+                await self._take_newer(peer)
+        elif (is_longer and (takes_back or not is_begun)) or (is_begun and not self._metadata.had_topics):
             await self._take_all(peer, there, lacks_tables=lacks_tables)
-        elif is_longer or (is_empty_there and lacks_tables and not is_begun):
+        elif is_longer:
             await self._take_newer(peer)
 
     async def _take_all(self, peer: MasterAddress, there: LogRange | None, *, lacks_tables: bool) -> None:
@@ -97,7 +100,7 @@ class TakesTablesBack:
             )
         if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        if lacks_tables and there.max_offset >= self._told_to:
+        if lacks_tables and there.max_offset >= max(self._told_to, self._store.max_offset):
             await self._replace(peer, there)
         else:
             self.told_by.discard(str(peer))
@@ -130,8 +133,11 @@ class TakesTablesBack:
             raise RemoteProtocolError(f"that tables are taken back cannot be noted here: {error}") from error
 
     async def note_loss(self) -> None:
-        """At a start that asks peers, before anything is saved: what this process makes is not what the store had."""
-        if self._store.min_offset == self._store.max_offset and not self._metadata.had_topics:
+        """At a start that asks peers, before anything is saved: what this process makes is not what the store had.
+
+        So it is, too, where the log is there, and the tables are gone: a topic is saved before anything is sent to it.
+        """
+        if not self._metadata.had_topics:
             try:
                 if not self._note.look():
                     await self._note.make_in_thread()

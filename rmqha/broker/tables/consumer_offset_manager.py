@@ -44,6 +44,8 @@ class ConsumerOffsetManager:
         self._shares = OffsetShares()
         self._role: Role | None = None
         """Of this broker, if its group elects the master."""
+        self._doubted: set[tuple[str, int]] = set()
+        """Queues whose offset here is of a log that is gone, until a master tells its own."""
         self._committed_here: set[tuple[str, int]] = set()
         """What clients have told this broker since no master told as much, while it was none; of such a group."""
         self._queues: ConsumeQueueTable | None = None
@@ -94,6 +96,7 @@ class ConsumerOffsetManager:
             self._put_new(key, queue_id, offset)
         else:
             queues[queue_id] = offset
+            self._doubted.discard((key, queue_id))
         if peer and self._role is not None and not self._role.is_master:
             self._committed_here.add((key, queue_id))
         self.dirty = True
@@ -222,6 +225,7 @@ class ConsumerOffsetManager:
             return
         self._shares.give_back(key, queue_id)
         self._committed_here.discard((key, queue_id))
+        self._doubted.discard((key, queue_id))
         self._entries -= 1
         self._size -= _QUEUE_SIZE
         if not queues:
@@ -273,12 +277,16 @@ class ConsumerOffsetManager:
         left_out = 0
         for key, queue_id, offset in entries:
             known = self._table.get(key, {}).get(queue_id)
+            is_doubted = offset >= 0 and (key, queue_id) in self._doubted
+            self._doubted.discard((key, queue_id))
             if known is None and self._lacks_room(1, self._size_of_new(key)):
                 left_out += 1
             elif known is None and offset >= 0:
                 self._put_new(key, queue_id, offset)
                 self.dirty = True
-            elif known is not None and (offset >= known or self._goes_back(key, queue_id, offset, gives_way=gives_way)):
+            elif known is not None and (
+                offset >= known or is_doubted or self._goes_back(key, queue_id, offset, gives_way=gives_way)
+            ):
                 self._table[key][queue_id] = offset
                 self._committed_here.discard((key, queue_id))
                 self.dirty = self.dirty or offset != known
@@ -297,6 +305,18 @@ class ConsumerOffsetManager:
         """It began anew on the master: where groups were in what it held before says nothing of what it holds now."""
         for key in [key for key in self._table if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]:
             self._forget(key, queue_id)
+
+    def doubt(self, next_offset: Callable[[str, int], int]) -> None:
+        """What lies beyond the next message of its queue gives way to whatever a master says, once.
+
+        The log lost its tail, and follows another broker's: other messages come to those places.
+        """
+        self._doubted = {
+            (key, queue_id)
+            for key, queues in self._table.items()
+            for queue_id, offset in queues.items()
+            if offset > next_offset(key.partition(TOPIC_GROUP_SEPARATOR)[0], queue_id)
+        }
 
     def cut(self, next_offset: Callable[[str, int], int]) -> list[str]:
         """Take back what lies beyond the next message of its queue; returns what was, as ``topic@group/queue``.
