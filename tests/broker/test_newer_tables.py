@@ -250,7 +250,7 @@ async def test_offsets_beyond_the_end_of_a_slave_give_way_to_its_masters(autojum
                     await ask(client, send_request(b"%d" % number, topic="t"))
                 await broker.store.flush_now(broker.store.max_offset)
                 await trio.sleep(10)
-            for number in range(20):
+            for _ in range(20):
                 await ask(client, send_request(b"lost", topic="t"))
             broker.offsets.commit_offset("g", "t", 0, offset=28)
             await broker.metadata.save()
@@ -259,7 +259,7 @@ async def test_offsets_beyond_the_end_of_a_slave_give_way_to_its_masters(autojum
     old.disk.power_cut()
     follows = SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
     async with new.broker(brokerRole="ASYNC_MASTER") as broker, new.client() as client:
-        for number in range(30):
+        for _ in range(30):
             await ask(client, send_request(b"new", topic="t"))
         broker.offsets.commit_offset("g", "t", 0, offset=11)
         async with old.broker(**follows) as following:

@@ -11,6 +11,8 @@ from rmqha.broker.classic import takes_tables_back
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.errors import RemoteProtocolError
+from rmqha.ha.catch_up import PeerAsker
+from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.producers import seen
@@ -268,3 +270,28 @@ async def test_a_master_that_waits_tells_no_slave_its_empty_tables(
             assert "could not be taken over" in replication_of(broker).catch_up.refusal
             group = peer.groups.select("g")
             assert (group and group.retry_max_times, peer.offsets.query_offset("g", "t", 0)) == (7, 2)
+
+
+async def test_what_an_operator_changes_while_the_log_comes_stays(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken line was enough: with the next question the peer's tables came once more."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(ROLES[0])
+    asked, take = 0, PeerAsker._take
+
+    async def fails_at_first(asker: PeerAsker, peer: MasterAddress, there: LogRange | None) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            replication_of(broker)._metadata.groups.update(SubscriptionGroupConfig("g", retry_max_times=3))
+            raise RemoteProtocolError("the line is broken")
+        await take(asker, peer, there)
+
+    monkeypatch.setattr(PeerAsker, "_take", fails_at_first)
+    async with slave.broker(**SLAVE), trio.open_nursery() as nursery:
+        broker = master.controller(**ROLES[0], **PEERS)
+        nursery.start_soon(broker.run)
+        await trio.sleep(90)
+        group = broker.groups.select("g")
+        assert (asked, group and group.retry_max_times, broker.offsets.query_offset("g", "t", 0)) == (2, 3, 2)
+        nursery.cancel_scope.cancel()

@@ -131,7 +131,9 @@ async def test_sends_are_refused_before_it_is_noted(
 
     class Slow(LongerPeers):
         async def note(self, ends: Mapping[str, int]) -> None:
-            await (trio.sleep_forever() if ends else trio.lowlevel.checkpoint())
+            if ends:
+                await trio.sleep_forever()
+            await trio.lowlevel.checkpoint()
 
     refusals = list[str]()
     peer = Peer(None)

@@ -100,7 +100,7 @@ class TakesTablesBack:
             )
         if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        if lacks_tables and there.max_offset >= max(self._told_to, self._store.max_offset):
+        if lacks_tables and there.max_offset > self._told_to and there.max_offset >= self._store.max_offset:
             await self._replace(peer, there)
         else:
             self.told_by.discard(str(peer))
@@ -110,7 +110,7 @@ class TakesTablesBack:
             raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")
 
     async def _replace(self, peer: MasterAddress, there: LogRange) -> None:
-        """Who has the longest log of those that were asked tells last."""
+        """Who has the longest log of those that were asked tells last, and once: what changes here since counts."""
         self.told_by.add(str(peer))
         await self._tables.synchronize(address := address_behind(peer))
         if self._tables.failure and there.checks_reports:
