@@ -10,6 +10,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic import takes_tables_back
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.codec.codes import ResponseCode
 from rmqha.errors import RemoteProtocolError
 from rmqha.ha.catch_up import PeerAsker
 from rmqha.ha.ha_client import MasterAddress
@@ -295,3 +296,22 @@ async def test_what_an_operator_changes_while_the_log_comes_stays(
         group = broker.groups.select("g")
         assert (asked, group and group.retry_max_times, broker.offsets.query_offset("g", "t", 0)) == (2, 3, 2)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_log_that_began_empty_takes_nothing_while_a_slave_holds_more(
+    role: dict[str, str], autojump_clock: MockClock
+) -> None:
+    """As where haPeers names another port of it: sends took the places of what the slave had shown to hold."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(role)
+    wrong = {"haPeers": "10.0.0.2:10999"}
+    async with master.broker(**role, **wrong) as broker, slave.broker(**SLAVE), master.client() as client:
+        await trio.sleep(60)
+        for _ in range(3):
+            refused = await ask(client, send_request(b"in its place", topic="t"))
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "have haPeers name that slave's HA port" in (refused.remark or "")
+            await trio.sleep(60)
+        assert broker.store.max_offset == 0
+    async with slave.broker(**SLAVE), master.broker(**role, **PEERS) as broker:
+        await _check_whole(broker)

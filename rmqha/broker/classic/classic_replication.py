@@ -5,9 +5,8 @@ master's start the catch-up with what only its slaves still hold.
 """
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from functools import cache, partial
+from functools import partial
+from math import inf
 from typing import Any, Final
 
 import structlog
@@ -18,6 +17,7 @@ from rmqha.broker.classic.takes_tables_back import TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
+from rmqha.broker.plain import plain
 from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
@@ -39,6 +39,12 @@ from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
+_SLAVE_AHEAD_S: Final = 30.0
+"""One that is turned away comes again sooner."""
+_SLAVE_AHEAD: Final = (
+    "this log began empty, no peer of haPeers has shown what it holds, and a slave reports more than this log has: "
+    "stop this broker, have haPeers name that slave's HA port, and start it"
+)
 _DELIVERIES_AWAITED: Final = "how far delayed messages are delivered counts once the log here goes as far as there"
 
 
@@ -115,7 +121,8 @@ class ClassicReplication:
         self.promise: Final = promise if self._waits_for_slaves else None
         """As :attr:`Replication.promise`."""
         self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
-        self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
+        self._slave_ahead_at = -inf
+        self.ha_service.on_slave_ahead = self._on_slave_ahead
 
     def _make_group(self) -> ReplicationGroup:
         return ReplicationGroup(
@@ -225,11 +232,21 @@ class ClassicReplication:
         return self.ha_service.group_transfer.held_offset if self._waits_for_slaves else self._store.flushed.value
 
     def refusal(self) -> str:
-        """As :meth:`Replication.refusal`: too few replicas are there."""
+        """As :meth:`Replication.refusal`: too few replicas are there, or one that holds what this log has lost.
+
+        That one is no proof for a log that has begun, as anybody may report anything. Of one that began empty, while
+        nobody has shown what it holds, it is the only sign, and mostly right: haPeers names it wrongly.
+        """
+        if self.catch_up.unheard and trio.current_time() < self._slave_ahead_at + _SLAVE_AHEAD_S:
+            return _SLAVE_AHEAD
         needed = self._config.min_in_sync_replicas
         if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
             return ""
         return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
+
+    def _on_slave_ahead(self) -> None:
+        self._slave_ahead_at = trio.current_time()
+        self.catch_up.on_slave_ahead()
 
     def doubt(self) -> str:
         """As :meth:`Replication.doubt`: this log began empty, and peers are away.
@@ -361,29 +378,10 @@ class ClassicReplication:
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow else [],
-            "ha": _plain(self.ha_service.info()),
-            "ha_client": _plain(self.ha_client.info()) if self.ha_client is not None else None,
+            "ha": plain(self.ha_service.info()),
+            "ha_client": plain(self.ha_client.info()) if self.ha_client is not None else None,
             "circle": (self._config.is_slave and self.group.circle()) or None,
             "not_learned": self._not_learned() if self._config.is_slave else [],
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             "not_registered": self._names.not_registered(),
         }
-
-
-@cache
-def _field_names(kind: type) -> list[str]:
-    """Of a dataclass; none of any other."""
-    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses as dictionaries, enums as their values, tuples as lists: what JSON holds."""
-    if value is None or isinstance(value, int | float | str):
-        return value
-    if names := _field_names(type(value)):  # type: ignore[arg-type]  # a class is hashable, whatever mypy thinks
-        return {name: _plain(getattr(value, name)) for name in names}
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.value if isinstance(value, Enum) else value
