@@ -360,7 +360,7 @@ class BrokerController:
             fence=self.fence,
             stats=self.stats,
             address=self.address,
-            clock=trio.current_time, now_ms=self._now_ms,
+            clock=trio.current_time, now_ms=self._now_ms, permissions=self.access.permissions,
         )  # fmt: skip
         status.more.append(self._schedule.running_stats)
         RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)

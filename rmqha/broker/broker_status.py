@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rmqha import __version__
+from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
 from rmqha.broker.tables.metadata import MetadataService
@@ -54,6 +55,7 @@ class BrokerStatus:
         address: str,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
+        permissions: PlainPermissionManager | None,
     ) -> None:
         self._config = config
         self._store = store
@@ -66,6 +68,7 @@ class BrokerStatus:
         self._address = address
         self._clock = clock
         self._now_ms = now_ms
+        self._permissions = permissions
         self._started_at = clock()
         self._boot_ms = now_ms()
         directories = {
@@ -151,6 +154,7 @@ class BrokerStatus:
             "requests_broken": self._fence.bugs,
             "certificate": self._certificate(),
             "certificates_kept": why_kept() or None,
+            "accounts_kept": (self._permissions and self._permissions.not_read) or None,
         } | self._replication.facts()
 
     def _certificate(self) -> dict[str, Any] | None:

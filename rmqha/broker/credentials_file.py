@@ -18,6 +18,9 @@ class CredentialsFile:
     """Signs by what the file holds now; one that cannot be used, or is gone, changes nothing.
 
     A broker asks others every few seconds, and its operator corrects an account without a restart.
+
+    Attributes:
+        not_read: why what the file holds now does not count; empty: it does.
     """
 
     def __init__(self, path: str) -> None:
@@ -26,6 +29,7 @@ class CredentialsFile:
         self._seen = self._fingerprint()
         self._check_file()
         self._credentials = read_credentials(path)
+        self.not_read = ""
 
     def sign(self, request: RemotingCommand) -> None:
         """See :meth:`SessionCredentials.sign`."""
@@ -42,8 +46,10 @@ class CredentialsFile:
                 self._check_file()
                 self._credentials = read_credentials(self._path)
             except ConfigError as error:
-                logger.warning("credentials.not_read_again", reason=str(error))
+                self.not_read = str(error)
+                logger.warning("credentials.not_read_again", reason=self.not_read)
             else:
+                self.not_read = ""
                 logger.info("credentials.read", path=self._path, access_key=self._credentials.access_key)
         return self._credentials
 

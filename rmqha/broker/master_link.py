@@ -40,6 +40,11 @@ class MasterLink:
         self._group: Final = group
         self.credentials: Final = options.credentials(config)
 
+    @property
+    def credentials_kept(self) -> str:
+        """Why it signs by credentials that the file does not hold any more; empty: it does not."""
+        return "" if self.credentials is None else self.credentials.not_read
+
     def open(self, address: str) -> AbstractAsyncContextManager[RemotingClient]:
         """A connection to the broker there, on which questions are signed."""
         return open_link(self._network, address, credentials=self.credentials)

@@ -28,6 +28,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     certificate      of this process, the one that ends first: path, expires_in_s; or None
+    accounts_kept    why what plain_acl.yml holds now does not count, or None; credentials_kept: of aclCredentialsPath
     certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
     peers_unheard    which of its haPeers have not shown what they hold, though as many slaves follow, a sentence each
@@ -72,6 +73,8 @@ _TROUBLE_PAGES: Final = {
     "lost_tables": Page.LOST_TABLES,
 }
 _KEPT: Final = "at SIGHUP no certificate was read again, and those of before go on to be used"
+_ACCOUNTS: Final = ("accounts_kept", "credentials_kept")
+_ACCOUNTS_KEPT: Final = "the file was not read again, what it was before counts, and no start would succeed: {}"
 DELETED_RECENTLY_S: Final = 3600.0
 TOPICS_REFUSED_RECENTLY_S: Final = 600.0
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
@@ -143,6 +146,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_topics_refused(facts), *_expired(facts)]
     troubles += [see(facts[name], page) for name, page in _TROUBLE_PAGES.items() if facts.get(name)]
     troubles += [see(f"{_KEPT}: {kept}", Page.CERTIFICATES) for kept in filter(None, [facts.get("certificates_kept")])]
+    troubles += [see(_ACCOUNTS_KEPT.format(facts[name]), Page.ACCOUNTS) for name in _ACCOUNTS if facts.get(name)]
     troubles += facts.get("not_registered", ())
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level

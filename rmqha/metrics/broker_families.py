@@ -111,7 +111,7 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
 
 def troubles(broker: BrokerController) -> Iterator[Metric]:
     """What else makes a broker degraded in `rmqha status`, and costs no message by itself."""
-    store, facts = broker.store, broker.replication.facts()
+    store, facts, permissions = broker.store, broker.replication.facts(), broker.access.permissions
     told = {
         "lost_queues": store.queue_rebuild.describe(),
         "damaged_records": store.damaged_records.describe(store.min_offset),
@@ -120,6 +120,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "not_saved": broker.metadata.trouble,
         "lost_tables": broker.metadata.files.lost,
         "certificates": why_kept(),
+        "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),
         "group_clashes": facts.get("circle") or broker.replication.group.clashes(now=trio.current_time()),
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "peers_unheard": facts.get("peers_unheard"),

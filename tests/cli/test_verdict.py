@@ -83,6 +83,8 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
         (master(refused=("untrusted", "the certificate of c is for d")), Page.CERTIFICATES),
         (master(connection(), peers_unheard=["b:1 of haPeers does not show what it holds"]), Page.PEER_UNHEARD),
         (master(connection(), certificates_kept="TLS: /a.key cannot be used"), Page.CERTIFICATES),
+        (master(connection(), accounts_kept="plain_acl.yml:7: no YAML"), Page.ACCOUNTS),
+        (slave("transfer", credentials_kept="/a.yml: Permission denied"), Page.ACCOUNTS),
         (slave("transfer", circle="b follows this one"), Page.MIXED_UP),
         (slave("ahead"), Page.AHEAD),
         (slave("below-min"), Page.BELOW_MIN),

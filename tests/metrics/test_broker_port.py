@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from rmqha.codec.headers import UpdateConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import RemotingClient
+from tests.broker.acl.files import account, home_with
 from tests.broker.group_members import member_of
 from tests.broker.machines import Machine, ask, ha_client_of, pull_request, replication_of, send_request
 from tests.broker.test_dledger_broker import group_of
@@ -413,6 +415,33 @@ async def test_what_a_full_disk_cost_is_told_by_metric_and_status(autojump_clock
         member.store.cleaner.early.note(now=trio.current_time())
         async with scraped(member, group.net) as monitoring:
             assert value(await monitoring.scrape(), name) == 1
+
+
+@pytest.mark.parametrize("kind", ["plain_acl.yml", "aclCredentialsPath"])
+async def test_accounts_that_could_not_be_read_again_are_a_reason_until_they_can(
+    kind: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """An account that was taken out sent on, the log alone said why, once, and the next restart failed."""
+    home = home_with(tmp_path, "accounts:\n" + account("leaver-app") + account("monitoring", "admin: true"))
+    signs = tmp_path / "tools.yml"
+    signs.write_text("accessKey: monitoring\nsecretKey: 12345678\n")
+    settings = LISTEN | {"aclEnable": "true", "rocketmqHome": home, "aclCredentialsPath": str(signs)}
+    path = signs if kind == "aclCredentialsPath" else Path(home) / "conf" / kind
+    good = path.read_text()
+    machine = Machine(SimNet(), "10.0.0.1", settings | {"allowInsecure": "true"})
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring:
+        levels = list[float]()
+        for text in (good, "accounts: [", good + "\n"):
+            path.write_text(text)
+            for _ in range(3):
+                if broker.access.permissions is not None:
+                    broker.access.permissions.look_again()
+            signed = replication_of(broker).master_link.credentials
+            assert signed is not None
+            signed.sign(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+            await trio.sleep(2)
+            levels.append(value(await monitoring.scrape(), "rmqha_trouble", kind="accounts"))
+        assert levels == [0, 1, 0]
 
 
 async def test_certificates_that_could_not_be_read_again_are_a_reason_until_they_can(

@@ -28,6 +28,7 @@ logger = structlog.get_logger()
 _LOOKS_AGAIN_S: Final = 1.0
 _SHOWN_SIZE_MAX: Final = 100
 _PROBLEMS_TOLD: Final = 5
+_REASON_SIZE_MAX: Final = 500
 
 _Fingerprint = tuple[tuple[str, int, int, int, int], ...]
 
@@ -49,7 +50,7 @@ class PlainPermissionManager:
     def __init__(self, home: str) -> None:
         """Raises ConfigError: see :func:`~rmqha.broker.acl.plain_acl.read_plain_acl`."""
         self._home: Final = home
-        self._seen = self._read_at = _fingerprint_of(home)
+        self._seen = self._read_at = self._counts = _fingerprint_of(home)
         self._acl: PlainAcl = read_plain_acl(home)
         self._told = ""
         """Why files could not be read again, the last time."""
@@ -125,6 +126,11 @@ class PlainPermissionManager:
                 self.on_read()
 
     @property
+    def not_read(self) -> str:
+        """Why the files that are there now do not count; empty: they do."""
+        return self._told[:_REASON_SIZE_MAX]
+
+    @property
     def versions(self) -> Mapping[str, Mapping[str, int]]:
         """See :attr:`PlainAcl.versions`."""
         return self._acl.versions
@@ -154,6 +160,8 @@ class PlainPermissionManager:
         try:
             found, before = _fingerprint_of(self._home), self._seen
             self._seen = found
+            if found == self._counts:  # what was read is there again
+                self._told = ""
             if found != before or found == self._read_at:
                 return False
             self._read_at = found
@@ -161,7 +169,7 @@ class PlainPermissionManager:
         except ConfigError as error:
             self._tell_not_read(error)
             return False
-        self._told = ""
+        self._told, self._counts = "", found
         _tell(self._acl)
         return True
 

@@ -384,4 +384,5 @@ class ClassicReplication:
             "not_learned": self._not_learned() if self._config.is_slave else [],
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             "not_registered": self._names.not_registered(),
+            "credentials_kept": self.master_link.credentials_kept or None,
         }

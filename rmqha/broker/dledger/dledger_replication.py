@@ -378,6 +378,7 @@ class DLedgerReplication:
             "not_learned": self._tables.not_learned() if state.is_follower else [],
             "tables": asdict(self._tables.origin),
             "not_registered": self._names.not_registered(),
+            "credentials_kept": self._tables.credentials_kept or None,
             "dledger": {"group": self._member.group, "id": state.self_id, "leader": state.leader_id}
             | {"peers": {peer: join_address(*address) for peer, address in self._member.peers.items()}}
             | {"master": self._store.role.master or None, "silent_after_s": self._member.elector.leak_s}

@@ -114,6 +114,11 @@ class DLedgerTables:
         """Whether another has been master since this broker was, and has told it its tables; or this never was."""
         return not self._origin.was_master or (self._followed is not None and self._has_tables)
 
+    @property
+    def credentials_kept(self) -> str:
+        """As :attr:`MasterLink.credentials_kept`."""
+        return self._link.credentials_kept
+
     async def find_broker(self, leader_id: str) -> str:
         """``host:port`` of the broker of the member that leads; asks until it says so."""
         if not self._has_had_tables:

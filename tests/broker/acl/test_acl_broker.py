@@ -289,6 +289,9 @@ def test_files_that_cannot_be_looked_for_change_nothing_and_are_read_when_they_c
             manager.look_again()
     assert [line["event"] for line in lines] == ["acl.not_read_again"]
     assert "Permission denied" in lines[0]["reason"]
+    assert "Permission denied" in manager.not_read
+    manager.look_again()
+    assert manager.not_read == "", "what counts is there again"
     with monkeypatch.context() as patch:
         patch.setattr(Path, "is_file", refuse)
         with pytest.raises(ConfigError, match="cannot be looked for"):
