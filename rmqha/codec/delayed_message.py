@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqha.codec.properties import decode_utf8, find_property
-from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.encoder import PreparedRecord, prepare, without_nul
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import LocalProtocolError
@@ -76,7 +76,7 @@ def message_timeup(
         born_timestamp_ms=message.born_timestamp_ms,
         born_host_raw=message.born_host_raw,
         store_host_raw=store_host_raw,
-        properties_raw=message.properties_raw,
+        properties_raw=without_nul(message.properties_raw),
         flag=message.flag,
         sys_flag=message.sys_flag,
         reconsume_times=message.reconsume_times,

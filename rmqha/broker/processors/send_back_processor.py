@@ -21,7 +21,7 @@ from rmqha.broker.tables.retry_topics import GroupConfig, RetryTopics, is_spent
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header
 from rmqha.codec.properties import pairs_of
-from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.encoder import PreparedRecord, prepare, without_nul
 from rmqha.codec.record.layout import enters_queue
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.codec.remoting import RemotingCommand
@@ -108,7 +108,8 @@ class SendBackProcessor:
             raise SendRefusedError(ResponseCode.SYSTEM_ERROR, reason)
         if self._is_dead(group, message, header, client_version=request.version):
             dead = self._retries.dead_letter_topic(header.group, peer=connection.peer)
-            return self._prepare(message, dead.topic_name, 0, delay_level=0)
+            queue_id = self._store.queue_for(dead.topic_name, 0)
+            return self._prepare(message, dead.topic_name, queue_id, delay_level=0)
         queue_id = self._retries.next_queue(max(1, min(group.retry_queue_nums, retry.write_queue_nums)))
         delay_level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
         return self._prepare(message, retry.topic_name, queue_id, delay_level=delay_level)
@@ -134,7 +135,7 @@ class SendBackProcessor:
 
     def _prepare(self, message: StoredMessage, topic: str, queue_id: int, *, delay_level: int) -> PreparedRecord:
         """The message as it is stored again, in the other topic, or on its way there."""
-        pairs = pairs_of(message.properties_raw)
+        pairs = pairs_of(without_nul(message.properties_raw))
         pairs.setdefault(b"RETRY_TOPIC", b"RETRY_TOPIC\x01" + message.topic.encode())
         pairs.setdefault(b"ORIGIN_MESSAGE_ID", b"ORIGIN_MESSAGE_ID\x01" + message.offset_msg_id.encode())
         pairs |= {b"WAIT": b"WAIT\x01false", b"DELAY": b"DELAY\x01%d" % delay_level}

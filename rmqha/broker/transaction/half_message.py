@@ -25,7 +25,7 @@ from rmqha.codec.properties import (
     find_property,
     pairs_of,
 )
-from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.encoder import PreparedRecord, prepare, without_nul
 from rmqha.codec.record.layout import SysFlag, fields_struct, fixed_part
 from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import RemoteProtocolError
@@ -147,9 +147,10 @@ def moved(half: StoredMessage, record: PreparedRecord, result: AppendResult) -> 
     )
 
 
-def discarded(half: StoredMessage, *, store_host: bytes) -> PreparedRecord:
-    """The half message where nobody asks about it any more."""
-    return _copy(half, CHECK_MAX_TIME_TOPIC, queue_id=QUEUE_ID, properties=half.properties_raw, store_host=store_host)
+def discarded(half: StoredMessage, *, store_host: bytes, queue_for: Callable[[str, int], int]) -> PreparedRecord:
+    """The half message where nobody asks about it any more; ``queue_for`` as of :func:`committed`."""
+    topic, properties = CHECK_MAX_TIME_TOPIC, half.properties_raw
+    return _copy(half, topic, queue_id=queue_for(topic, QUEUE_ID), properties=properties, store_host=store_host)
 
 
 def removal_mark(queue_offset: int, *, store_host: bytes, born_timestamp_ms: int) -> PreparedRecord:
@@ -295,7 +296,7 @@ def _copy(
         born_timestamp_ms=half.born_timestamp_ms,
         born_host_raw=half.born_host_raw,
         store_host_raw=store_host,
-        properties_raw=properties,
+        properties_raw=without_nul(properties),
         flag=half.flag,
         sys_flag=half.sys_flag if sys_flag is None else sys_flag,
         reconsume_times=half.reconsume_times,

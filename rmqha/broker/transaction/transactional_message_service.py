@@ -294,7 +294,7 @@ class TransactionalMessageService:
 
     async def _discard(self, half: StoredMessage, reason: str) -> bool:
         try:
-            record = discarded(half, store_host=self._store_host)
+            record = discarded(half, store_host=self._store_host, queue_for=self._bridge.queue_for)
         except LocalProtocolError as error:  # RocketMQ stores what no record of ours can hold
             self._listener.tell_discarded(half, reason=reason, not_kept=str(error))
             return True
@@ -302,6 +302,9 @@ class TransactionalMessageService:
         is_done = result.is_stored or result.status is PutMessageStatus.MESSAGE_ILLEGAL
         if is_done:
             self._listener.tell_discarded(half, reason=reason, not_kept=result.append.remark)
+        else:
+            facts = {"half_offset": half.queue_offset, "status": result.status.value, "reason": result.append.remark}
+            self._lines.log(logger.warning, "transaction.not_put_aside", **facts, next="those behind it wait, too")
         return is_done
 
     async def _renew(self, half: StoredMessage, mastership: _Mastership, *, asks: bool) -> bool:

@@ -163,6 +163,11 @@ def check_properties(properties_raw: bytes) -> None:
         raise LocalProtocolError("properties hold a NUL character: remove it")
 
 
+def without_nul(properties_raw: bytes) -> bytes:
+    """Properties of a record in the log as another record can have them: RocketMQ stores NUL characters as well."""
+    return properties_raw.replace(b"\0", b" ")
+
+
 _OVERHEAD_BEFORE_TOPIC: Final = RECORD_OVERHEAD_V4 - 1
 _topic_fields: Final[dict[str, bytes]] = {}
 
