@@ -80,15 +80,16 @@ async def test_so_are_dead_letters(autojump_clock: MockClock) -> None:
     with trio.CancelScope() as life:
         async with machine.broker() as broker, machine.client() as client:
             offset = int(decode_send_response(await ask(client, send_request(b"x", topic="t"))).msg_id[-16:], 16)
-            await trio.sleep(1)
+            await trio.sleep(20)
             back = encode_header(ConsumerSendMsgBackRequestHeader(offset, "readers", -1))
             request = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=back)
-            assert (await ask(client, request)).code == ResponseCode.SUCCESS
-            await trio.sleep(1)
+            answer = await ask(client, request)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            await trio.sleep(20)
             broker.store.queues.stopped["%DLQ%readers", 0] = StoppedQueue(1, 7, 100, 100, next=8, last=100)
             answer = await ask(client, request)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
-            await trio.sleep(1)
+            await trio.sleep(20)
             assert [dead.body for dead in await seen(broker, topic="%DLQ%readers", queue_id=1)] == [b"x"]
             life.cancel()
             await trio.sleep_forever()
