@@ -15,6 +15,7 @@ from rmqha.codec.headers import ViewMessageRequestHeader
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Scan, Stop
 from rmqha.config import BrokerConfig
+from rmqha.dledger.membership import find_other_group
 from rmqha.dledger.other_members import find_other_members
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.store.known_end import known_end
@@ -40,7 +41,8 @@ def check_member(config: BrokerConfig) -> Findings:
     if not config.enable_dleger_commit_log:
         return
     try:
-        if others := find_other_members(member_options(config).store, OsDisk()):
+        member = member_options(config)
+        if others := find_other_members(member.store, OsDisk()) or find_other_group(member, OsDisk()):
             yield Finding(FAIL, "store", f"{others.what}: a start refuses", others.next)
     except StoreError as error:
         yield Finding(FAIL, "store", f"whose store it is cannot be looked at: {error}")

@@ -8,9 +8,11 @@ import trio
 
 from rmqha import process
 from rmqha.dledger.dledger_server import DLedgerServer
+from rmqha.dledger.membership import find_other_group, note_members
 from rmqha.dledger.open_store import open_store
 from rmqha.dledger.other_members import find_other_members
 from rmqha.dledger.server_options import ServerOptions
+from rmqha.errors import ConfigError
 from rmqha.exit_codes import EXIT_OK, EXIT_STORE_FAILED
 from rmqha.store.os_disk import OsDisk
 from rmqha.transport import TcpNetwork
@@ -39,9 +41,13 @@ async def _run(options: ServerOptions) -> int:
         disk = OsDisk()
         if others := find_other_members(options.store, disk):  # several may share a directory
             logger.warning("dledger_store.of_others", what=others.what, next=others.next)
+        if strangers := find_other_group(options, disk):
+            raise ConfigError(f"{strangers.what}. Nothing was changed. Next: {strangers.next}")
+        store = await open_store(options.store, disk)
+        await note_members(options, disk)
         server = DLedgerServer(
             options,
-            await open_store(options.store, disk),
+            store,
             disk,
             TcpNetwork(tell_lacking=process.tell_lacking),
             now_ms=lambda: time.time_ns() // 1_000_000,
