@@ -263,3 +263,29 @@ async def test_a_stop_leaves_all_durable_and_the_checkpoint_says_so(autojump_clo
         assert (checkpoint.committed_index, checkpoint.end_index) == (end, end)
         dirty = {path.split("/")[3] for path, _sector in follower.disk.dirty_sectors() if "/dledger-" in path}
         assert dirty <= {"lock"}
+
+
+async def test_a_leader_that_tells_the_address_of_another_is_told_of(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where brokerIP1 was copied with the file: followers waited for ever for a master that was another, or they."""
+    async with group_of() as group:
+        leader, follower = await group.wait_master(), (await followers_of(group))[0]
+        await follower.stop()
+        right = DLedgerTables._ask
+
+        async def ask_wrong(_tables: DLedgerTables, _member: str) -> str | None:
+            return f"{group.addresses[follower.name]}:10911"
+
+        with monkeypatch.context() as wrong:
+            wrong.setattr(DLedgerTables, "_ask", ask_wrong)
+            await follower.start()
+            await trio.sleep(30)
+            (told,) = follower.replication.facts()["not_learned"]
+            assert f"{leader.name} leads, and says that its broker is at" in told
+            assert f"where {follower.name} is: correct its brokerIP1" in told
+            assert not follower.replication.follows_tables
+        monkeypatch.setattr(DLedgerTables, "_ask", right)
+        await follower.stop()
+        await follower.start()
+        await group.wait(lambda: follower.replication.facts()["not_learned"] == [])

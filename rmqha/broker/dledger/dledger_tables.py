@@ -34,6 +34,7 @@ logger = structlog.get_logger()
 _AGAIN_S: Final = 0.5
 _LOOKS_AGAIN_S: Final = 0.1
 _NEXT: Final = "asked again; reads go on. If it is a broker of RocketMQ's, set namesrvAddr on all"
+_WRONG_ADDRESS: Final = "correct its brokerIP1 and listenPort; without it topics, groups and offsets stay there alone"
 _NEXT_WITHOUT_ENDS: Final = (
     "this broker takes messages all the same: in queues whose messages had all expired it begins at 0 again, and "
     "consumers that were farther pass over them until they are reset"
@@ -154,17 +155,27 @@ class DLedgerTables:
         """Keep the tables like those of the leader's broker at ``address``, which leads ``term``, until cancelled."""
         self._slave_synchronize.failure = ""
         self._ends = ends = self._ends_client(address)
-        await self._wait_master(address)
+        await self._wait_master(leader_id, address)
         self._origin = self.origin
         self._followed, self._followed_term, self._rounds_before = leader_id, term, self._slave_synchronize.rounds
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
             nursery.start_soon(self._slave_synchronize.run, address)
 
-    async def _wait_master(self, address: str) -> None:
-        """What a leader has that is not yet master may be older than what is here, and just be asked for."""
-        while await self._link.is_no_master_yet(address):  # noqa: ASYNC110 - another process tells nobody
+    async def _wait_master(self, leader_id: str, address: str) -> None:
+        """What a leader has that is not yet master may be older than what is here, and just be asked for.
+
+        Another member, or this one itself, never will be while that one leads: its leader says a wrong address.
+        """
+        while (found := await self._link.who_is_no_master_yet(address)) is not None:
+            if found not in {"", leader_id} and not self._slave_synchronize.failure:
+                failure = (
+                    f"{leader_id} leads, and says that its broker is at {address}, where {found} is: {_WRONG_ADDRESS}"
+                )
+                self._slave_synchronize.failure = failure
+                logger.warning("dledger_tables.wrong_address", leader=leader_id, address=address, found=found)
             await trio.sleep(_LOOKS_AGAIN_S)
+        self._slave_synchronize.failure = ""
 
     def _ends_client(self, address: str) -> QueueEndsClient:
         return QueueEndsClient(
