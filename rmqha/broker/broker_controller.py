@@ -352,6 +352,7 @@ class BrokerController:
 
     def _register_admin(self, dispatcher: RequestDispatcher) -> None:
         """What mqadmin asks for."""
+        assert self.server is not None
         status = BrokerStatus(
             self.config,
             self.store,
@@ -360,7 +361,8 @@ class BrokerController:
             fence=self.fence,
             stats=self.stats,
             address=self.address,
-            clock=trio.current_time, now_ms=self._now_ms, permissions=self.access.permissions,
+            clock=trio.current_time, now_ms=self._now_ms,
+            permissions=self.access.permissions, crowded=self.server.crowded,
         )  # fmt: skip
         status.more.append(self._schedule.running_stats)
         RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)

@@ -56,6 +56,7 @@ class BrokerStatus:
         clock: Callable[[], float],
         now_ms: Callable[[], int],
         permissions: PlainPermissionManager | None,
+        crowded: Callable[..., str],
     ) -> None:
         self._config = config
         self._store = store
@@ -69,6 +70,7 @@ class BrokerStatus:
         self._clock = clock
         self._now_ms = now_ms
         self._permissions = permissions
+        self._crowded = crowded
         self._started_at = clock()
         self._boot_ms = now_ms()
         directories = {
@@ -152,6 +154,7 @@ class BrokerStatus:
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
             "requests_broken": self._fence.bugs,
+            "crowded": self._crowded(now=self._clock()) or None,
             "certificate": self._certificate(),
             "certificates_kept": why_kept() or None,
             "accounts_kept": (self._permissions and self._permissions.not_read) or None,

@@ -58,7 +58,8 @@ class UnreachableError(CliError):
             super().__init__(
                 f"the broker at {address} cannot be reached",
                 why=why,
-                hint="is it running, and is this its listenPort? Name another with --broker HOST:PORT",
+                hint="is it running, is this its listenPort, and has it room for another client (maxConnections)? "
+                "Name another with --broker HOST:PORT",
             )
         else:
             super().__init__(

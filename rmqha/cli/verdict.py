@@ -28,6 +28,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
     certificate      of this process, the one that ends first: path, expires_in_s; or None
+    crowded          why clients were turned away in the last ten minutes, in a sentence, or None
     accounts_kept    why what plain_acl.yml holds now does not count, or None; credentials_kept: of aclCredentialsPath
     certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
@@ -65,7 +66,7 @@ REFUSED_RECENTLY_S: Final = 60.0
 
 _ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's"
 _UNFIT_PEER: Final = "unfit"
-_TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved")
+_TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved", "crowded")
 _TROUBLE_PAGES: Final = {
     "damaged_records": Page.DAMAGED,
     "dropped": Page.DROPPED,

@@ -119,6 +119,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,
         "lost_tables": broker.metadata.files.lost,
+        "crowded": broker.server is not None and broker.server.crowded(now=trio.current_time()),
         "certificates": why_kept(),
         "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),
         "group_clashes": facts.get("circle") or broker.replication.group.clashes(now=trio.current_time()),

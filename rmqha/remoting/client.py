@@ -33,7 +33,7 @@ _FIRST_BYTES: Final = 16
 REFUSED_BEHIND_MAX: Final = 16 * 1024 * 1024
 """Bytes queued, behind which no more answers to a broker's questions are."""
 _CLOSED: Final = "the peer closed the connection"
-_CLOSED_SILENTLY: Final = f"{_CLOSED} without an answer, as one does that requires TLS"
+_CLOSED_SILENTLY: Final = f"{_CLOSED} without an answer, as one does that requires TLS, or has no room for a client"
 _ENDINGS: Final = (trio.BrokenResourceError, RemoteProtocolError)
 """What ends a connection, and no more than that."""
 

@@ -5,6 +5,7 @@ A client proves that it is one by asking something (:mod:`rmqha.door`).
 
 from collections import Counter
 from collections.abc import Collection
+from math import inf
 from typing import Final
 
 import structlog
@@ -24,6 +25,7 @@ from rmqha.transport import Listener, Stream, UntrustedPeerError
 logger = structlog.get_logger()
 
 _ROOM_MADE = "room was needed: this client had not asked anything yet, or most of all clients are of its host"
+_TOLD_FOR_S: Final = 600.0
 _ENDINGS: Final = (RemoteProtocolError, UntrustedPeerError, trio.BrokenResourceError)
 """What ends a connection, and no more than that."""
 
@@ -48,6 +50,8 @@ class RemotingServer:
         )
         self.refused: Final = Counter[str]()
         """Peers that were turned away, or did not speak the protocol, since the start, by reason."""
+        self._turned_away = -inf, ""
+        """When a limit last turned a client away, and which."""
         self._listeners: list[Listener] = []
         self._left = trio.lowlevel.ParkingLot()
         self._warnings = LogLimit(burst=1)
@@ -57,6 +61,18 @@ class RemotingServer:
     def connections(self) -> Collection[Connection]:
         """The clients that are connected, in order of arrival."""
         return self._door.guests.keys()
+
+    def crowded(self, *, now: float) -> str:
+        """Why clients were turned away lately, in a sentence; empty: none was."""
+        at, reason = self._turned_away
+        if now > at + _TOLD_FOR_S:
+            return ""
+        count = self.refused["limit"]
+        were = "1 connection was" if count == 1 else f"{count:,} connections were"
+        return (
+            f"{were} turned away since the start, the last {now - at:.0f} s ago: {reason} (remoting_connection.refused "
+            "in the log). Find who keeps so many, or raise maxConnections, maxConnectionsPerAddress and LimitNOFILE"
+        )
 
     async def serve(self, listener: Listener, *, handler: RequestHandler | None = None) -> None:
         """Accept and serve clients of ``listener`` until it is closed, which this does when it ends.
@@ -97,6 +113,8 @@ class RemotingServer:
 
     def _is_welcome(self, stream: Stream) -> bool:
         closed = self._door.why_closed(stream.peer)
+        if closed is not None and closed.is_listed:
+            self._turned_away = trio.current_time(), closed.reason
         if closed is not None:
             self.refused["limit" if closed.is_listed else "not_allowed"] += 1
             self._warnings.log(logger.warning, "remoting_connection.refused", peer=stream.peer, reason=closed.reason)

@@ -67,6 +67,11 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
     assert "restart this broker" not in passing, "it goes on by itself"
 
 
+def test_clients_that_were_turned_away_make_it_degraded() -> None:
+    verdict = judge(master(connection(), crowded="1 connection was turned away"))
+    assert (verdict.level, verdict.reasons) == ("degraded", ("1 connection was turned away",))
+
+
 @pytest.mark.parametrize(
     ("facts", "page"),
     [

@@ -171,9 +171,13 @@ async def test_clients_beyond_the_limits_are_refused(logs: list[Any], autojump_c
         for client in clients:
             await client.send(request(1))
             await client.receive()
+        assert server.crowded(now=trio.current_time()) == ""
         refused = await connect()
         assert await refused.is_closed()
         assert len(server.connections) == 2
+        told = server.crowded(now=trio.current_time() + 60.0)
+        assert told.startswith("1 connection was turned away since the start, the last 60 s ago: 2 connections from ")
+        assert server.crowded(now=trio.current_time() + 3600.0) == "", "long ago"
         clients[0].stream.close()
         await trio.testing.wait_all_tasks_blocked()
         welcome = await connect()
