@@ -87,7 +87,7 @@ def promote(
     }
     found = obstacles(own, others, old)
     in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
-    told = stakes(own, others, old)
+    told = [*stakes(own, others, old), *_awaited_as_master(config)]
     told += [
         f"{one}: this name server does not answer; replicas that it alone knows are not compared" for one in silent
     ]
@@ -140,6 +140,19 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
             "as a master by this file it would begin with another log",
         )
     return config, own
+
+
+def _awaited_as_master(config: "BrokerConfig") -> list[str]:
+    """What it will wait for without end, if that does not come back."""
+    from rmqha.choices import HaCatchUp  # noqa: PLC0415
+
+    if config.ha_catch_up_at_start is not HaCatchUp.REQUIRE or not config.ha_peers:
+        return []
+    return [
+        "haCatchUpAtStart=require: as a master it takes no sends before peers of haPeers "
+        f"({', '.join(config.ha_peers)}) have shown what they hold; take an old master that does not come back out of "
+        "haPeers, or set try"
+    ]
 
 
 def _edit(path: Path, changes: dict[str, str | None]) -> Path:

@@ -251,6 +251,16 @@ def test_a_plan_changes_nothing_and_what_is_done_keeps_a_copy(
     assert "is a master's already" in capsys.readouterr().err
 
 
+def test_a_master_that_will_wait_for_the_old_one_is_told_before(
+    conf: Path, replicas: Callable[..., None], capsys: Output
+) -> None:
+    """It waited for the one that had been lost, without end, and no send was taken."""
+    conf.write_text(f"{CONF}haCatchUpAtStart=require\nhaPeers=10.0.0.1:10912\n")
+    replicas(own=slave("waiting"))
+    assert run(["promote", "-c", str(conf), "--role", "ASYNC_MASTER"]) == 0
+    assert "it takes no sends before peers of haPeers (10.0.0.1:10912) have shown" in capsys.readouterr().out
+
+
 def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
     conf: Path, replicas: Callable[..., None], capsys: Output
 ) -> None:
