@@ -148,11 +148,12 @@ def _awaited_as_master(config: "BrokerConfig") -> list[str]:
 
     if config.ha_catch_up_at_start is not HaCatchUp.REQUIRE or not config.ha_peers:
         return []
-    return [
+    told = (
         "haCatchUpAtStart=require: as a master it takes no sends before peers of haPeers "
         f"({', '.join(config.ha_peers)}) have shown what they hold; take an old master that does not come back out of "
         "haPeers, or set try"
-    ]
+    )
+    return [told]
 
 
 def _edit(path: Path, changes: dict[str, str | None]) -> Path:
