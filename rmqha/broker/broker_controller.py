@@ -185,6 +185,8 @@ class BrokerController:
             await self.store.load_in_thread()
             self.is_recovering = False
             self.offsets.connect(self.store.queues)
+            if self.store.role.is_master and self.store.min_offset < self.store.max_offset:
+                self.metadata.check_found()
             await self._learn_queues()
             async with trio.open_nursery() as storing:
                 await storing.start(self.store.run)

@@ -96,6 +96,14 @@ class ConfigFiles:
             self._note_lost(name, reasons[0], "nor was its backup")
         return None
 
+    def note_missing(self, name: str) -> None:
+        """It is not there, and has to be: who uses this broker began with what is left."""
+        path = f"{self._directory}/{name}"
+        self.lost.append(
+            f"{path} was missing when this broker started, though the log holds messages: topics, groups and "
+            "consumers' offsets are those that the log tells of, or a peer of haPeers"
+        )
+
     def has(self, name: str) -> bool:
         """Whether the file is there. Raises StoreReadError."""
         return self._disk.exists(f"{self._directory}/{name}")

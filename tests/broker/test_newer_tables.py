@@ -11,9 +11,10 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.cli.verdict import judge
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.producers import seen
-from tests.broker.test_pair import SLAVE
+from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
@@ -271,3 +272,23 @@ async def test_offsets_beyond_the_end_of_a_slave_give_way_to_its_masters(autojum
             assert following.offsets.query_offset("g", "t", 0) == 11, "as ever: a larger one stays"
     async with old.broker(brokerRole="ASYNC_MASTER") as broker:
         assert broker.offsets.query_offset("g", "t", 0) == 11
+
+
+async def test_tables_that_are_gone_beside_a_log_are_told_of(autojump_clock: MockClock) -> None:
+    """It was "ok", with all delayed messages delivered again, and its consumers at the beginning."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    async with machine.broker() as broker:
+        await trio.sleep(5)
+        assert broker.metadata.files.lost == []
+        await send_delayed(machine, b"x")
+    async with machine.broker() as broker:
+        assert broker.metadata.files.lost == []
+    for name in [*machine.disk.files]:
+        if "config" in name:
+            del machine.disk.files[name]
+    async with machine.broker() as broker, machine.client() as client:
+        verdict = judge(await status(client))
+        assert verdict.level == "degraded"
+        assert any("topics.json was missing when this broker started" in reason for reason in verdict.reasons)
+    async with machine.broker() as broker:
+        assert broker.metadata.files.lost == [], "until the next start"

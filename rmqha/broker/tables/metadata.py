@@ -174,6 +174,14 @@ class MetadataService:
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
         self.found = self._find_origin()
 
+    def check_found(self) -> None:
+        """Tell if the table is missing that a master saves before anything is sent, and so before a log begins.
+
+        A slave has it from its master.
+        """
+        if not self.had_topics and not self.files.lost:
+            self.files.note_missing(TOPICS)
+
     def _find_origin(self) -> TablesOrigin:
         """A note is of all tables that were saved when it was made: if one of them is lost it says nothing."""
         if not self.had_topics or self.files.lost:
