@@ -99,7 +99,7 @@ async def _learn_no_marks(bridge: Any, _fates: Any) -> set[int]:
     return {1} if bridge is None else set()
 
 
-def _finish_nothing(self: Any, places: list[int]) -> None:
+def _finish_nothing(self: Any, places: list[int], **_: Any) -> None:
     self.take_back(places)
 
 
