@@ -237,7 +237,7 @@ class ClassicReplication:
         That one is no proof for a log that has begun, as anybody may report anything. Of one that began empty, while
         nobody has shown what it holds, it is the only sign, and mostly right: haPeers names it wrongly.
         """
-        if self.catch_up.unheard and trio.current_time() < self._slave_ahead_at + _SLAVE_AHEAD_S:
+        if trio.current_time() < self._slave_ahead_at + _SLAVE_AHEAD_S and self.doubt():
             return _SLAVE_AHEAD
         needed = self._config.min_in_sync_replicas
         if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
