@@ -14,6 +14,7 @@ from rmqha.broker.transaction.half_message import (
     checked_once_more,
     committed,
     half_properties,
+    key_of,
     mark_in,
     moved,
     number_property,
@@ -190,3 +191,12 @@ def test_properties_are_set_once() -> None:
     raw = half_properties(sent, topic="t", queue_id=3)
     assert raw == b"TAGS\x01a\x02REAL_TOPIC\x01t\x02\xff\x01\xfe\x02REAL_QID\x013"
     assert parse_properties(raw)["REAL_TOPIC"] == "t"
+
+
+def test_a_copy_has_the_key_of_what_it_was_made_of(stored: list[StoredMessage]) -> None:
+    """Also where the unique key holds a NUL character, which no copy has."""
+    half = halves_in(stored)[min(halves_in(stored))]
+    odd = replace(half, properties_raw=half.properties_raw + b"\x02UNIQ_KEY\x01a\0b")
+    copy = decode_message(memoryview(bytes_of(put_off(odd, store_host=bytes(8)), odd)))
+    assert b"a b" in copy.properties_raw
+    assert key_of(copy) == key_of(odd) is not None

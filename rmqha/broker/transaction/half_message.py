@@ -206,6 +206,7 @@ def place_of(record: memoryview) -> HalfPlace:
 
 
 def _key(properties: bytes, born_timestamp_ms: int, body_crc: int, body_size: int) -> HalfKey | None:
+    properties = without_nul(properties)  # as a copy has them
     unique_key = find_property(properties, UNIQ_KEY.encode())
     if not unique_key:
         return None
