@@ -337,7 +337,11 @@ class ClassicReplication:
     @property
     def _begins_in_doubt(self) -> bool:
         """Whether peers that are away may hold all of this group: what is sent and told after that is its, too."""
-        return self._store.min_offset == self._store.max_offset and bool(self.doubt())
+        return self._is_empty and bool(self.doubt())
+
+    @property
+    def _is_empty(self) -> bool:
+        return self._store.min_offset == self._store.max_offset
 
     def _why_tables_withheld(self) -> str:
         """As :attr:`MetadataService.why_withheld`."""
@@ -346,8 +350,11 @@ class ClassicReplication:
         return self._why_offsets_unknown()
 
     def _why_offsets_unknown(self) -> str:
-        """As :attr:`ConsumerOffsetManager.why_unknown`. A master that goes on in doubt begins with what it has."""
-        is_waiting = bool(self.catch_up.refusal)
+        """As :attr:`ConsumerOffsetManager.why_unknown`. A master that goes on in doubt begins with what it has.
+
+        Once its log has begun a peer may have lost its own tables since, and have to be told them to tell them.
+        """
+        is_waiting = self._is_empty and bool(self.catch_up.refusal)
         is_over = self._config.is_slave or (self.catch_up.opened.is_set() and not is_waiting)
         return "" if is_over else self._takes_back.why_withheld(may_be_older=is_waiting)
 
