@@ -200,3 +200,13 @@ def test_a_copy_has_the_key_of_what_it_was_made_of(stored: list[StoredMessage]) 
     copy = decode_message(memoryview(bytes_of(put_off(odd, store_host=bytes(8)), odd)))
     assert b"a b" in copy.properties_raw
     assert key_of(copy) == key_of(odd) is not None
+
+
+def test_a_key_takes_no_room_however_long_it_is(stored: list[StoredMessage]) -> None:
+    """A new master remembers 131,072 of them: with keys of 32 KB these were gigabytes."""
+    half = halves_in(stored)[min(halves_in(stored))]
+    keys = {
+        key_of(replace(half, properties_raw=half.properties_raw + b"\x02UNIQ_KEY\x01" + bytes([97 + number]) * 20_000))
+        for number in range(3)
+    }
+    assert [len(key or b"") for key in keys] == [16] * 3

@@ -392,6 +392,8 @@ async def test_whose_tables_are_saved_is_noted_with_them(autojump_clock: MockClo
         ("tablesOrigin.json", None, -1),
         ("tablesOrigin.json", b"[]", -1),
         ("tablesOrigin.json", b'{"term":"7"}', -1),
+        ("tablesOrigin.json", b'{"term":9223372036854775808,"tables":[]}', -1),
+        ("tablesOrigin.json", b'{"term":7,"for_ms":-1,"tables":[]}', -1),
     ],
 )
 async def test_of_tables_that_are_not_all_there_it_says_nothing(

@@ -81,7 +81,6 @@ class TakesTablesBack:
         is_empty_there = there is not None and there.max_offset == 0
         if is_empty_there:  # it has lost its store as well since; or nobody has sent anything yet
             self.told_by.discard(str(peer))
-        if is_empty_there:
             if lacks_tables and not is_begun:
                 await self._take_newer(peer)
         elif (is_longer and (takes_back or not is_begun)) or (is_begun and not self._metadata.had_topics):

@@ -36,10 +36,9 @@ _PAUSE_SHARE: Final = 3
 _PAUSE_MAX_S: Final = 0.5
 """A disk that hung for a minute may be well again; sends to new topics wait two seconds for a save."""
 _NOTED_AFTER_MS: Final = 60_000
+"""Of two members that have the same the one that was there longer is to be seen, though nothing changes."""
 _SAVE_S: Final = 10.0
 """A save that takes longer is told of."""
-
-
 _TABLES: Final = (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP, DELAY_OFFSET)
 
 
@@ -185,7 +184,7 @@ class MetadataService:
     def _find_origin(self) -> TablesOrigin:
         """A note is of all tables that were saved when it was made: if one of them is lost it says nothing."""
         if not self.had_topics or self.files.lost:
-            return TablesOrigin(-1 if self.had_topics and not self.files.lost else -2)
+            return TablesOrigin()
         noted = self.files.load(TABLES_ORIGIN) or {}
         names = noted.get("tables")
         is_whole = isinstance(names, list) and all(self.files.has(name) for name in map(str, names))

@@ -1,7 +1,9 @@
 """TablesOrigin: whose tables a broker of a DLedger group has."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+_MAX: Final = 1 << 63
 
 
 @dataclass(frozen=True, order=True)
@@ -38,8 +40,9 @@ def read_tables_origin(status: dict[str, Any]) -> TablesOrigin:
 
 def origin_of(value: object) -> TablesOrigin:
     """As a JSON object says it."""
-    if not isinstance(value, dict) or type(term := value.get("term")) is not int:
+    if not isinstance(value, dict):
         return TablesOrigin()
-    told = value.get("for_ms")
-    for_ms = told if type(told) is int else 0
+    term, for_ms = value.get("term"), value.get("for_ms", 0)
+    if type(term) is not int or type(for_ms) is not int or not (-2 <= term < _MAX and 0 <= for_ms < _MAX):
+        return TablesOrigin()
     return TablesOrigin(term, value.get("was_master") is True, for_ms, str(value.get("leader_id") or ""))
