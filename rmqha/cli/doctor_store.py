@@ -16,7 +16,7 @@ from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Scan, Stop
 from rmqha.config import BrokerConfig
 from rmqha.dledger.membership import find_other_group
-from rmqha.dledger.other_members import find_other_members
+from rmqha.dledger.other_members import find_other_members, find_others_data
 from rmqha.errors import CorruptLogError, StoreError
 from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader, Segment
@@ -42,7 +42,10 @@ def check_member(config: BrokerConfig) -> Findings:
         return
     try:
         member = member_options(config)
-        if others := find_other_members(member.store, OsDisk()) or find_other_group(member, OsDisk()):
+        ledger, disk = member.store, OsDisk()
+        if others := (
+            find_other_members(ledger, disk) or find_others_data(ledger, disk) or find_other_group(member, disk)
+        ):
             yield Finding(FAIL, "store", f"{others.what}: a start refuses", others.next)
     except StoreError as error:
         yield Finding(FAIL, "store", f"whose store it is cannot be looked at: {error}")

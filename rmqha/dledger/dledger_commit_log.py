@@ -71,6 +71,7 @@ class DLedgerCommitLog:
         self.files: Final = LedgerLogFiles(
             self._data, self._old.files, ground.disk, on_deleted=ledger.revise_ledger_begin_index
         )
+        self.to_lock: Final = ()
         self.wrote: Final = Watermark()
         self.flushed: Final = Watermark()
         self.boundary_offset = 0

@@ -42,6 +42,7 @@ from rmqha.dledger.ledger_recovery import begin_index, recover_ledger
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.recent_entries import RecentEntries
 from rmqha.dledger.room import Room
+from rmqha.dledger.store_lock import lock_store
 from rmqha.errors import CorruptLogError, StoreError, StoreReadError, StoreWriteError
 from rmqha.store.disk import Closable, Disk
 from rmqha.store.open_files import OpenFiles
@@ -100,13 +101,12 @@ class DLedgerMmapFileStore:
         """Lock, load and recover: blocks for as long as that takes; run it in a thread.
 
         Raises:
-            StoreLockedError: another process has this store.
+            StoreLockedError: another process has this store, or a directory of its data.
             CorruptLogError: damage; nothing was changed.
             StoreWriteError, StoreReadError: a file cannot be used.
         """
         assert self._lock is None, "a store is started once"
-        self._disk.makedirs(self._config.default_path)
-        self._lock = self._disk.lock(f"{self._config.default_path}/lock")
+        self._lock = lock_store(self._config, self._disk)
         try:
             self.data_file_list.load()
             self.index_file_list.load()

@@ -10,7 +10,7 @@ from rmqha import process
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.membership import find_other_group, note_members
 from rmqha.dledger.open_store import open_store
-from rmqha.dledger.other_members import find_other_members
+from rmqha.dledger.other_members import find_other_members, find_others_data
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import ConfigError
 from rmqha.exit_codes import EXIT_OK, EXIT_STORE_FAILED
@@ -41,7 +41,7 @@ async def _run(options: ServerOptions) -> int:
         disk = OsDisk()
         if others := find_other_members(options.store, disk):  # several may share a directory
             logger.warning("dledger_store.of_others", what=others.what, next=others.next)
-        if strangers := find_other_group(options, disk):
+        if strangers := find_others_data(options.store, disk) or find_other_group(options, disk):
             raise ConfigError(f"{strangers.what}. Nothing was changed. Next: {strangers.next}")
         store = await open_store(options.store, disk)
         await note_members(options, disk)

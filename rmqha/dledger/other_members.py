@@ -10,6 +10,8 @@ from rmqha.store.disk import Disk
 _DIRECTORY: Final = re.compile(r"dledger-([A-Za-z][0-9]+)")
 """Of other names are those that an operator moved away."""
 
+_DATA_FILE: Final = re.compile(r"[0-9]{20}")
+
 
 class OtherMembers(NamedTuple):
     """``what`` was found, and why that matters; ``next``: what to do."""
@@ -35,6 +37,30 @@ def find_other_members(config: DLedgerConfig, disk: Disk) -> OtherMembers | None
         f"without a log, and as if it had never voted. A group whose members do that loses what it acknowledged",
         f"if the id {self_id} (dLegerSelfId) is a mistake, it is {others}; if this is a copy for {self_id}, rename "
         f"{base}/dledger-{used[0]} to dledger-{self_id}; if {self_id} is to begin empty here, move {others} away",
+    )
+
+
+def find_others_data(config: DLedgerConfig, disk: Disk) -> OtherMembers | None:
+    """Data files of a member that has neither index nor term: another's, which is shut down, or its disk was lost.
+
+    It would take them for its own log, as if it had never voted, and write into them.
+
+    Raises:
+        StoreReadError: a directory cannot be looked at.
+    """
+    if disk.exists(config.index_store_path) or _is_used(disk, config.default_path):
+        return None
+    directories = sorted({*config.data_store_paths, *config.read_only_paths})
+    found = [path for path in directories if any(map(_DATA_FILE.fullmatch, disk.listdir(path)))]
+    if not found:
+        return None
+    return OtherMembers(
+        f"there are data files in {', '.join(found)}, and {config.default_path} has neither their index nor a term: "
+        f"they are another member's, or {config.self_id} lost what it had voted",
+        f"name directories of {config.self_id}'s own (dataStorePath, readOnlyDataStoreDirs); if these are, put "
+        f"{config.default_path} back from the disk or backup that it was on, or move the data files away: a group "
+        f"gives them again to a member that begins empty. Only if no other member has them: mkdir -p "
+        f"{config.index_store_path}, and they are indexed anew",
     )
 
 

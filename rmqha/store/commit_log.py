@@ -80,6 +80,11 @@ class CommitLog:
         return self.queue
 
     @property
+    def to_lock(self) -> tuple[str, ...]:
+        """See :attr:`StoreLog.to_lock`."""
+        return (self.queue.directory,)
+
+    @property
     def file_size(self) -> int:
         """Bytes of a segment."""
         return self.queue.file_size

@@ -114,7 +114,7 @@ class DefaultMessageStore:
             CorruptLogError: it needs a human: nothing was cut.
             StoreReadError, StoreWriteError: the disk does not let us.
         """
-        self._lock = lock_store(self.disk, self.options.store_path_root_dir, self.commit_log.files.directory)
+        self._lock = lock_store(self.disk, self.options.store_path_root_dir, *self.commit_log.to_lock)
         try:
             report = load_and_recover(
                 self.disk,

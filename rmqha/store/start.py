@@ -30,7 +30,7 @@ logger = structlog.get_logger()
 _PAGE: Final = 1000
 
 
-def lock_store(disk: Disk, root: str, commit_log_directory: str) -> Closable:
+def lock_store(disk: Disk, root: str, *log_directories: str) -> Closable:
     """Take a store for the life of the process, and its log, which another store's storePathCommitLog may name, too.
 
     Raises:
@@ -40,8 +40,9 @@ def lock_store(disk: Disk, root: str, commit_log_directory: str) -> Closable:
     with ExitStack() as taken:
         disk.makedirs(root)
         taken.callback(disk.lock(f"{root}/lock").close)
-        disk.makedirs(commit_log_directory)
-        taken.callback(disk.lock_directory(commit_log_directory).close)
+        for directory in log_directories:
+            disk.makedirs(directory)
+            taken.callback(disk.lock_directory(directory).close)
         return taken.pop_all()
 
 

@@ -54,7 +54,12 @@ class StoreLog(Log, FlushedLog, Protocol):
 
     @property
     def files(self) -> LogFiles:
-        """What cleaning deletes, oldest first; their directory is locked, and looked at for space."""
+        """What cleaning deletes, oldest first; their directory is looked at for space."""
+        ...
+
+    @property
+    def to_lock(self) -> Sequence[str]:
+        """Directories that the store takes for itself before it is loaded; not those that the log takes itself."""
         ...
 
     @property

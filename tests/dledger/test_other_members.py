@@ -6,7 +6,7 @@ import pytest
 
 from rmqha.broker.dledger.dledger_options import server_options
 from rmqha.config.load_dledger import load_dledger_settings
-from rmqha.dledger.other_members import OtherMembers, find_other_members
+from rmqha.dledger.other_members import OtherMembers, find_other_members, find_others_data
 from rmqha.store.os_disk import OsDisk
 
 
@@ -49,3 +49,29 @@ def test_nothing_is_told_of(paths: tuple[str, ...], tmp_path: Path) -> None:
 
 def test_a_directory_that_is_not_there_is_nobodys(tmp_path: Path) -> None:
     assert found(tmp_path / "new") is None
+
+
+def data_of_others(base: Path) -> OtherMembers | None:
+    settings = load_dledger_settings({"dataStorePath": f"{base}/d1,{base}/d2"})
+    options = server_options(settings, "g", "n1", peers={"n1": "127.0.0.1:20911"}, store_base_dir=str(base))
+    return find_others_data(options.store, OsDisk())
+
+
+def test_data_files_without_index_and_term_are_not_taken_for_ones_own(tmp_path: Path) -> None:
+    make(tmp_path, "d2/00000000000000000000")
+    others = data_of_others(tmp_path)
+    assert others is not None
+    assert f"data files in {tmp_path}/d2, and {tmp_path}/dledger-n1 has neither their index nor a term" in others.what
+    assert "dataStorePath" in others.next
+    (tmp_path / "dledger-n1/index").mkdir(parents=True)  # as the message says
+    assert data_of_others(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [(), ("d1/lost+found",), ("d1/00000000000000000000", "dledger-n1/currterm")],
+    ids=["nothing", "no data file", "its own"],
+)
+def test_ones_own_data_or_none_is_good(paths: tuple[str, ...], tmp_path: Path) -> None:
+    make(tmp_path, *paths)
+    assert data_of_others(tmp_path) is None

@@ -347,6 +347,8 @@ class TestCleanSpaceService:
 
     async def test_a_missing_directory_is_unknown(self, sim: SimDisk) -> None:
         member = Member(sim, data_store_path="/d1,/d2")
+        for path in ("/d1", "/d2"):
+            del sim.directories[path]
         assert member.service.calc_data_store_path_physic_ratio() == -1
 
     async def test_a_read_only_disk_ends_it(self, sim: SimDisk, member: Member) -> None:

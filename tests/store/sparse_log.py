@@ -127,6 +127,7 @@ class SparseLog:
         self.boundary_offset = 0
         self.last_store_timestamp_ms = 0
         self.files: Final = SparseFiles(self, disk or self.medium.disk.mount())
+        self.to_lock: Final = ()
         self.room: Final = RoomService()
         self.services: Final = (self.room,)
         self.wait_allocated: Final = self.room.wait_allocated

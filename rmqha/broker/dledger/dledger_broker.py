@@ -14,7 +14,7 @@ from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.member_state import MemberState
 from rmqha.dledger.membership import find_other_group
 from rmqha.dledger.open_store import start_store
-from rmqha.dledger.other_members import find_other_members
+from rmqha.dledger.other_members import find_other_members, find_others_data
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import ConfigError
 from rmqha.store.disk import Disk
@@ -36,11 +36,12 @@ def make_dledger_broker(
     """Choose its log and its replication; nothing is opened yet. Arguments as of ``make_classic_broker``.
 
     Raises:
-        ConfigError: its store is another member's, or another group's; nothing was changed.
+        ConfigError: its store, or its data, is another member's, or another group's; nothing was changed.
         StoreReadError: that cannot be looked at.
     """
     tuning, member = tuning or Tuning(), member_options(config)
-    if others := find_other_members(member.store, disk) or find_other_group(member, disk):
+    ledger = member.store
+    if others := (find_other_members(ledger, disk) or find_others_data(ledger, disk) or find_other_group(member, disk)):
         raise ConfigError(f"{others.what}. Nothing was changed. Next: {others.next}")
     ground = StoreGround(options.store_options(config, tuning), disk, now_ms=now_ms)
     log = _make_log(member, ground)
