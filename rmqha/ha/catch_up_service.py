@@ -32,6 +32,12 @@ _READ_AGAIN_S: Final = 5.0
 _NOTE_AGAIN_S: Final = 5.0
 _HINT_S: Final = 1.0
 """Of all reports of being ahead, which anybody can send, one in this time has the peers asked."""
+_SLAVE_AHEAD_S: Final = 30.0
+"""One that is turned away comes again sooner."""
+_SLAVE_AHEAD: Final = (
+    "this log began empty, no peer of haPeers has shown what it holds, and a slave reports more than this log has: "
+    "stop this broker, have haPeers name that slave's HA port, and start it"
+)
 _LEFT_OUT: Final = (
     "it was known to hold more, and haPeers does not name it any more: what it holds beyond this log is given up. If "
     "it only has another name or address there, stop this broker before it takes sends, and name it as before once"
@@ -49,6 +55,7 @@ class CatchUpHooks:
         take_tables: see :class:`~rmqha.ha.catch_up.TakeTables`.
         tables_from: peers whose tables are taken, and not saved yet together with all of the log.
         are_tables_awaited: whether an earlier process took tables, and had not saved them.
+        do_peers_follow: whether as many slaves follow as there are peers, so that those unheard are among them.
     """
 
     refuse_puts: Callable[[str], None]
@@ -57,6 +64,7 @@ class CatchUpHooks:
     take_tables: TakeTables
     tables_from: Callable[[], Collection[str]] = tuple
     are_tables_awaited: Callable[[], bool] = bool
+    do_peers_follow: Callable[[], bool] = bool
 
 
 def why_unheard(peers: Sequence[str]) -> str:
@@ -73,6 +81,7 @@ class CatchUpService:
 
     Attributes:
         opened: sends are accepted, or were.
+        slave_ahead_at: when a slave last said that it holds more than this log, in trio's time.
     """
 
     def __init__(
@@ -126,6 +135,7 @@ class CatchUpService:
         self._has_taken = False
         self._hinted = trio.Event()
         self._hinted_at = -inf
+        self.slave_ahead_at = -inf
         self.opened: Final = trio.Event()
         if self._plan.refusal:
             hooks.refuse_puts(self._plan.refusal)
@@ -133,7 +143,16 @@ class CatchUpService:
     @property
     def refusal(self) -> str:
         """Why sends are refused; empty if they are accepted."""
-        return self._plan.refusal
+        return self._plan.refusal or self._why_slave_ahead()
+
+    def _why_slave_ahead(self) -> str:
+        """A report is no proof for a log that has begun, as anybody may report anything.
+
+        For one that began empty, while nobody has shown what it holds, it is the only sign, and mostly right: haPeers
+        names that slave wrongly.
+        """
+        is_ahead = trio.current_time() < self.slave_ahead_at + _SLAVE_AHEAD_S
+        return _SLAVE_AHEAD if is_ahead and self.unheard and not self._hooks.do_peers_follow() else ""
 
     @property
     def unheard(self) -> list[str]:
@@ -194,7 +213,10 @@ class CatchUpService:
         A report proves nothing; what peers answer does. They are asked at once, or sends might take the places of what
         the slave holds.
         """
-        if (now := trio.current_time()) >= self._hinted_at + _HINT_S:
+        self.slave_ahead_at = now = trio.current_time()
+        if reason := self._why_slave_ahead():
+            self._hooks.refuse_puts(reason)
+        if now >= self._hinted_at + _HINT_S:
             self._hinted_at = now
             self._plan.ask_at_once(now=now)
             self._hinted.set()
@@ -234,7 +256,7 @@ class CatchUpService:
         if not plan.refusal:
             await self._note_doubt()
             await self._open()
-        self._hooks.refuse_puts(plan.refusal)
+        self._hooks.refuse_puts(self.refusal)
 
     async def _before_taking(self, peer: MasterAddress, there: LogRange | None) -> None:
         """What is only half taken by the end of this process has to be known to be half."""
@@ -292,7 +314,7 @@ class CatchUpService:
             state=peer.state.value,
             taken_bytes=answer.taken_bytes,
             max_offset=self._log.max_offset,
-            sends_refused=bool(self._plan.refusal),
+            sends_refused=bool(self.refusal),
             reason=peer.reason or None,
         )
 
@@ -301,7 +323,7 @@ class CatchUpService:
         end, told, told_at = self._log.max_offset, "", 0.0
         while True:
             await trio.sleep(_PROGRESS_S)
-            now, refusal, asking = trio.current_time(), self._plan.refusal, self._asking
+            now, refusal, asking = trio.current_time(), self.refusal, self._asking
             taken_bytes, end = self._log.max_offset - end, self._log.max_offset
             if not refusal:
                 told = ""

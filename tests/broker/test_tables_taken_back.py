@@ -10,6 +10,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic import takes_tables_back
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.cli.verdict import judge
 from rmqha.codec.codes import ResponseCode
 from rmqha.errors import RemoteProtocolError
 from rmqha.ha.catch_up import PeerAsker
@@ -17,7 +18,7 @@ from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.producers import seen
-from tests.broker.test_pair import SLAVE
+from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
@@ -311,7 +312,27 @@ async def test_a_log_that_began_empty_takes_nothing_while_a_slave_holds_more(
             refused = await ask(client, send_request(b"in its place", topic="t"))
             assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "have haPeers name that slave's HA port" in (refused.remark or "")
+            told = judge(await status(client))
+            assert told.level == "failed"
+            assert told.reasons[0].startswith("sends are refused: this log began empty"), "where operators look"
             await trio.sleep(60)
         assert broker.store.max_offset == 0
     async with slave.broker(**SLAVE), master.broker(**role, **PEERS) as broker:
         await _check_whole(broker)
+
+
+async def test_an_empty_slave_that_follows_shows_nothing_of_what_another_one_reports(autojump_clock: MockClock) -> None:
+    """As one that is started since the first is told to be unheard: as many followed as there are peers."""
+    master, slave = await _pair_of_which_the_master_lost_its_disk(ROLES[0])
+    empty = Machine(master.net, "10.0.0.3")
+    wrong, second = {"haPeers": "10.0.0.2:10999"}, SLAVE | {"brokerId": "2"}
+    async with master.broker(**ROLES[0], **wrong) as broker, empty.broker(**second), master.client() as client:
+        async with slave.broker(**SLAVE):
+            await trio.sleep(60)
+            assert replication_of(broker).ha_service.live_slaves == 1
+            assert broker.replication.doubt()
+            refused = await ask(client, send_request(b"in its place", topic="t"))
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await trio.sleep(90)
+        assert broker.replication.doubt(), "it is away, and what it holds is not"
+        assert judge(await status(client)).level == "degraded"

@@ -39,12 +39,6 @@ from rmqha.transport import Network
 
 logger = structlog.get_logger()
 
-_SLAVE_AHEAD_S: Final = 30.0
-"""One that is turned away comes again sooner."""
-_SLAVE_AHEAD: Final = (
-    "this log began empty, no peer of haPeers has shown what it holds, and a slave reports more than this log has: "
-    "stop this broker, have haPeers name that slave's HA port, and start it"
-)
 _DELIVERIES_AWAITED: Final = "how far delayed messages are delivered counts once the log here goes as far as there"
 
 
@@ -121,8 +115,7 @@ class ClassicReplication:
         self.promise: Final = promise if self._waits_for_slaves else None
         """As :attr:`Replication.promise`."""
         self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
-        self._slave_ahead_at = -inf
-        self.ha_service.on_slave_ahead = self._on_slave_ahead
+        self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
 
     def _make_group(self) -> ReplicationGroup:
         return ReplicationGroup(
@@ -169,6 +162,7 @@ class ClassicReplication:
                 take_tables=self._takes_back.take,
                 tables_from=lambda: self._takes_back.told_by,
                 are_tables_awaited=self._takes_back.is_noted,
+                do_peers_follow=self._do_all_follow,
             ),
             began_empty=StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/beganEmpty"),
             longer_peers=LongerPeers(self._store.disk, f"{self._config.store_path_root_dir}/longerPeers"),
@@ -232,21 +226,11 @@ class ClassicReplication:
         return self.ha_service.group_transfer.held_offset if self._waits_for_slaves else self._store.flushed.value
 
     def refusal(self) -> str:
-        """As :meth:`Replication.refusal`: too few replicas are there, or one that holds what this log has lost.
-
-        That one is no proof for a log that has begun, as anybody may report anything. Of one that began empty, while
-        nobody has shown what it holds, it is the only sign, and mostly right: haPeers names it wrongly.
-        """
-        if trio.current_time() < self._slave_ahead_at + _SLAVE_AHEAD_S and self.doubt():
-            return _SLAVE_AHEAD
+        """As :meth:`Replication.refusal`: too few replicas are there."""
         needed = self._config.min_in_sync_replicas
         if needed == 1 or needed <= (live := 1 + self.ha_service.live_slaves):
             return ""
         return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
-
-    def _on_slave_ahead(self) -> None:
-        self._slave_ahead_at = trio.current_time()
-        self.catch_up.on_slave_ahead()
 
     def doubt(self) -> str:
         """As :meth:`Replication.doubt`: this log began empty, and peers are away.
@@ -254,12 +238,15 @@ class ClassicReplication:
         None is left where as many slaves follow as there are peers: those that are away are among them.
         """
         unheard = self.catch_up.unheard
-        return "" if self._do_all_follow or not unheard else why_unheard(unheard)
+        return "" if self._do_all_follow() or not unheard else why_unheard(unheard)
 
-    @property
     def _do_all_follow(self) -> bool:
-        """Whether as many slaves follow as there are peers."""
-        return self.ha_service.live_slaves >= len(self._config.ha_peers)
+        """Whether as many slaves follow as there are peers.
+
+        Of an empty log that shows nothing where another one has reported more: who follows is empty, and not that one.
+        """
+        is_another_ahead = self._is_empty and self.catch_up.slave_ahead_at > -inf
+        return not is_another_ahead and self.ha_service.live_slaves >= len(self._config.ha_peers)
 
     def kept_from(self) -> int:
         """As :meth:`Replication.kept_from`; the log's end if no slave is connected."""
@@ -384,7 +371,7 @@ class ClassicReplication:
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
-            "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow else [],
+            "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "ha": plain(self.ha_service.info()),
             "ha_client": plain(self.ha_client.info()) if self.ha_client is not None else None,
             "circle": (self._config.is_slave and self.group.circle()) or None,
