@@ -51,7 +51,7 @@ class CatchUpHooks:
     Attributes:
         refuse_puts: refuse them for this reason from now on; accept them if it is empty.
         on_taken: bytes were appended, and puts are about to be accepted; StoreReadError: not yet.
-        on_open: puts are about to be accepted for the first time.
+        on_open: puts are about to be accepted, for the first time or after bytes were taken: the log ends here.
         take_tables: see :class:`~rmqha.ha.catch_up.TakeTables`.
         tables_from: peers whose tables are taken, and not saved yet together with all of the log.
         are_tables_awaited: whether an earlier process took tables, and had not saved them.
@@ -291,6 +291,7 @@ class CatchUpService:
                 await trio.sleep(_NOTE_AGAIN_S)
 
     async def _open(self) -> None:
+        has_taken = self._has_taken
         while self._has_taken:
             try:
                 await self._hooks.on_taken()
@@ -299,8 +300,9 @@ class CatchUpService:
                 logger.warning("catch_up.not_read", reason=str(error))
                 self._hooks.refuse_puts(f"what was fetched from a peer cannot be read, and is tried again: {error}")
                 await trio.sleep(_READ_AGAIN_S)
-        if not self.opened.is_set():
+        if has_taken or not self.opened.is_set():
             self._hooks.on_open()
+        if not self.opened.is_set():
             self.opened.set()
             if self.unheard:
                 logger.warning("catch_up.began_empty", reason=why_unheard(self.unheard))

@@ -115,6 +115,30 @@ async def test_a_log_that_is_lost_without_its_tables(role: dict[str, str], autoj
             assert sorted(message.body for message in await seen(broker)) == TEN
 
 
+@pytest.mark.parametrize("lost", ["the end of the log", "the store"])
+async def test_offsets_beyond_the_log_that_a_late_peer_brings(lost: str, autojump_clock: MockClock) -> None:
+    """Its tables came farther than its log: the group passed over the next messages, which are given those places."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE) as peer:
+        async with master.broker(brokerRole="ASYNC_MASTER"):
+            await trio.sleep(10)
+            await send_delayed(master, b"first")
+        copy = deepcopy(master.disk.files)
+        async with master.broker(brokerRole="ASYNC_MASTER"):
+            await trio.sleep(10)
+            await send_delayed(master, *TEN)
+        peer.offsets.commit_offset("g", "t", 0, offset=15)
+    master.disk = SimDisk(now_ms=WallClock())
+    master.disk.files.update(copy if lost == "the end of the log" else {})
+    async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker:
+        await trio.sleep(60)
+        async with slave.broker(**SLAVE):
+            await trio.sleep(90)
+            assert broker.store.next_queue_offset("t", 0) == 11
+            assert broker.offsets.query_offset("g", "t", 0) == 11
+
+
 async def test_what_is_farther_here_stays(autojump_clock: MockClock) -> None:
     """A log that lost its end in a crash has tables that are as new as its slave's, or newer."""
     net = SimNet()
