@@ -45,6 +45,7 @@ from rmqha.dledger.laggards import Laggards
 from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer
 from rmqha.dledger.member_view import MemberView, view_members
+from rmqha.dledger.membership import Membership
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest
@@ -127,8 +128,7 @@ class DLedgerServer:
         waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards]
         waiting += [broker] if broker is not None else []
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
-        terms = TermFile(disk, options.store.default_path)
-        self._maintainer: Final = StateMaintainer(self.elector, terms, store, self)
+        self._maintainer: Final = StateMaintainer(self.elector, TermFile(disk, options.store.default_path), store, self)
         self._role_log: Final = RoleLog(self._id)
         self._barrier_lines: Final = LogLimit(burst=3)
         self._stopping: Final = trio.Event()
@@ -198,10 +198,11 @@ class DLedgerServer:
     def _services(self) -> list[Callable[[], Awaitable[None]]]:
         """What flushes, tells who leads, and deletes old files: those of a broker's log its own cleaning deletes."""
         flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
+        note = Membership(self._options, self._disk, self.store, self.pusher, append_barrier=self.append_barrier)
+        services: list[Callable[[], Awaitable[None]]] = [flush.run, self._role_log.watch, note.run]
         if self._broker is not None:
-            return [flush.run, self._role_log.watch]
-        clean = CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms)
-        return [flush.run, self._role_log.watch, clean.run]
+            return services
+        return [*services, CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms).run]
 
     def _connect(self, nursery: trio.Nursery) -> None:
         for peer, (host, port) in self._options.peers.items():
@@ -238,10 +239,7 @@ class DLedgerServer:
             self._maintainer.wakeup()
 
     def _on_gone(self, peer: str) -> None:
-        def work(now: float) -> None:
-            self.elector.on_leader_gone(peer, now=now)
-
-        self._maintainer.do(work)
+        self._maintainer.do(lambda now: self.elector.on_leader_gone(peer, now=now))
 
     def _take_leadership(self, on_begun: Callable[[], None]) -> None:
         def work(now: float) -> None:

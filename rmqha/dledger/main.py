@@ -8,7 +8,7 @@ import trio
 
 from rmqha import process
 from rmqha.dledger.dledger_server import DLedgerServer
-from rmqha.dledger.membership import find_other_group, note_members
+from rmqha.dledger.membership import find_other_group
 from rmqha.dledger.open_store import open_store
 from rmqha.dledger.other_members import find_other_members, find_others_data
 from rmqha.dledger.server_options import ServerOptions
@@ -44,7 +44,6 @@ async def _run(options: ServerOptions) -> int:
         if strangers := find_others_data(options.store, disk) or find_other_group(options, disk):
             raise ConfigError(f"{strangers.what}. Nothing was changed. Next: {strangers.next}")
         store = await open_store(options.store, disk)
-        await note_members(options, disk)
         server = DLedgerServer(
             options,
             store,

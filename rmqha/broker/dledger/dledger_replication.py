@@ -27,7 +27,6 @@ from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.member_state import Role as MemberRole
-from rmqha.dledger.membership import note_members
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.log_limit import LogLimit
@@ -217,7 +216,6 @@ class DLedgerReplication:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """As :meth:`Replication.run`."""
-        await note_members(self._member, self._disk)
         self._server = DLedgerServer(
             self._member,
             self._ledger,
