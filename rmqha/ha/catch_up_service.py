@@ -151,8 +151,10 @@ class CatchUpService:
         For one that began empty, while nobody has shown what it holds, it is the only sign, and mostly right: haPeers
         names that slave wrongly.
         """
-        is_ahead = trio.current_time() < self.slave_ahead_at + _SLAVE_AHEAD_S
-        return _SLAVE_AHEAD if is_ahead and self.unheard and not self._hooks.do_peers_follow() else ""
+        if trio.current_time() >= self.slave_ahead_at + _SLAVE_AHEAD_S or self._hooks.do_peers_follow():
+            return ""
+        is_all_unknown = len(self.unheard) == len(self._addresses) > 0
+        return _SLAVE_AHEAD if is_all_unknown or (self._is_empty and self.unheard) else ""
 
     @property
     def unheard(self) -> list[str]:

@@ -336,3 +336,19 @@ async def test_an_empty_slave_that_follows_shows_nothing_of_what_another_one_rep
         await trio.sleep(90)
         assert broker.replication.doubt(), "it is away, and what it holds is not"
         assert judge(await status(client)).level == "degraded"
+
+
+async def test_a_report_of_more_stops_no_log_of_which_a_peer_has_shown_what_it_holds(autojump_clock: MockClock) -> None:
+    """Anybody may report anything: in a group one of whose peers was never built, each such report cost 30 s."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    peers = {"haPeers": "10.0.0.2:10912,10.0.0.3:10912"}
+    async with slave.broker(**SLAVE), master.broker(**ROLES[0], **peers) as broker, master.client() as client:
+        await trio.sleep(60)
+        catch_up = replication_of(broker).catch_up
+        catch_up.on_slave_ahead()
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.SERVICE_NOT_AVAILABLE, "an empty log"
+        await trio.sleep(60)
+        assert (await ask(client, send_request(b"x"))).code == 0
+        catch_up.on_slave_ahead()
+        assert (await ask(client, send_request(b"x"))).code == 0
