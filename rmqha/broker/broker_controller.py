@@ -243,10 +243,7 @@ class BrokerController:
         )
 
     async def _learn_queues(self) -> None:
-        queues = self.store.queues
-        for (topic, queue_id), end in queues.next_offsets().items():
-            if max(queues.range_of(topic, queue_id)[0], queues.deleted_end(topic, queue_id)) < end:
-                self.topics.learn_queue(topic, queue_id)
+        self.metadata.learn_queues(self.store.queues)
         if self.role.is_master:
             self.topics.expire_deleted()
         self.topics.deleted.drop_all()

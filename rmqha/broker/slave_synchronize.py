@@ -5,6 +5,7 @@ Source: spec: ha §12 (every 10 s). RocketMQ's slaves ask 3 s after their start 
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 import structlog
@@ -26,11 +27,15 @@ from rmqha.remoting.client import RemotingClient
 logger = structlog.get_logger()
 
 _TakeOver = Callable[[RemotingClient], Awaitable[None]]
+NextOffset = Callable[[str, int], int]
+"""Of a topic and the number of a queue: the offset of the next message."""
 
 _FIRST_AFTER_S: Final = 3.0
 """At the latest, as RocketMQ's slaves; so soon again what has never been taken over yet."""
 _INTERVAL_S: Final = 10.0
 _LOOKS_AGAIN_S: Final = 0.1
+_AWAITED_S: Final = 60.0
+"""A master asks its peers every ten seconds; who cannot be asked takes what there is."""
 _NEWS_AFTER_S: Final = 1.0
 _NEWS_LOOKED_FOR_S: Final = 0.2
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
@@ -58,6 +63,7 @@ class SlaveSynchronize:
         self.rounds = 0
         self.origin = TablesOrigin()
         self.has_taken = False
+        self._awaited_since = inf
         self._known_topics = frozenset[str]()
         """Those that the log alone had told of when tables were asked for the last time."""
 
@@ -105,6 +111,7 @@ class SlaveSynchronize:
         try:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
+                self._check_are_its(origin, now=trio.current_time())
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -122,23 +129,48 @@ class SlaveSynchronize:
             self.rounds, self.origin = self.rounds + 1, origin
         self.has_taken = self.has_taken or not failure
 
-    async def take_newer(self, address: str) -> str:
+    def _check_are_its(self, origin: TablesOrigin, *, now: float) -> None:
+        """Raises RemoteProtocolError: that broker lost its tables, and may be about to ask for those here."""
+        self._awaited_since = min(self._awaited_since, now) if origin.are_awaited else inf
+        if now < self._awaited_since + _AWAITED_S and origin.are_awaited:
+            raise RemoteProtocolError("its tables were lost, and it has yet to ask its peers for those of this group")
+
+    async def take_newer(self, address: str, *, next_offset: NextOffset | None) -> str:
         """Take what the broker at ``address``, which has a longer log of this group, knows beyond what is known here.
 
         Offsets and deliveries go forward by it alone. How far half messages are dealt with the log tells.
 
+        Args:
+            address: its listenPort.
+            next_offset: of a queue here: only what was consumed behind that is new, as a smaller offset may have been
+                chosen here. None: the offsets here are lost.
+
         Returns:
             Why that failed, or a part of it; else empty.
         """
+        return await self._take(address, self._topics.take_newer, self._groups.take_newer, next_offset)
+
+    async def take_back(self, address: str) -> str:
+        """As :meth:`take_newer`, of a broker whose own tables were lost: what that broker knows counts."""
+        return await self._take(address, self._topics.take_back, self._groups.take_back, None)
+
+    async def _take(
+        self,
+        address: str,
+        take_topics: Callable[[TopicTable], None],
+        take_groups: Callable[[SubscriptionGroupTable], None],
+        next_offset: NextOffset | None,
+    ) -> str:
         try:
             async with self._link.open(address) as client:
                 await self._link.check_group(client)
                 if topics := await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
-                    self._topics.take_newer(topics)
+                    take_topics(topics)
                 groups = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-                self._groups.take_newer(await ask_table(client, groups, SubscriptionGroupTable.from_json))
+                take_groups(await ask_table(client, groups, SubscriptionGroupTable.from_json))
                 offsets = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
-                await self._offsets.merge_from_master({key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS})
+                told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
+                await self._offsets.merge_from_master(told if next_offset is None else _beyond(next_offset, told))
                 deliveries = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
                 self._delay_offsets.take_newer(deliveries, log_end=await ask_log_end(client))
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
@@ -179,6 +211,16 @@ class SlaveSynchronize:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""
         offsets = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
         self._delay_offsets.take_over(offsets, log_end=await ask_log_end(client))
+
+
+def _beyond(next_offset: NextOffset, told: OffsetTable) -> OffsetTable:
+    """What lies behind the queues of this log."""
+    table: OffsetTable = {}
+    for key, queues in told.items():
+        topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
+        if behind := {number: offset for number, offset in queues.items() if offset > next_offset(topic, number)}:
+            table[key] = behind
+    return table
 
 
 def _decode_topics(value: dict[str, Any]) -> TopicTable | None:

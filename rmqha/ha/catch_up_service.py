@@ -161,6 +161,10 @@ class CatchUpService:
         """As :attr:`CatchUpPlan.unheard`."""
         return self._plan.unheard
 
+    def settled(self) -> list[MasterAddress]:
+        """Peers that have shown that they hold nothing beyond this log."""
+        return [self._addresses[peer.peer] for peer in self._plan.peers if peer.state is PeerState.SETTLED]
+
     def silent_peers(self) -> list[str]:
         """Which peers have not shown for more than a minute what they hold, and why, a sentence each."""
         return [

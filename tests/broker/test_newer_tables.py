@@ -1,5 +1,6 @@
 """A master that takes the end of its log from a peer takes what that knows of it, too; nothing goes back for that."""
 
+from contextlib import AsyncExitStack
 from copy import deepcopy
 
 import pytest
@@ -11,7 +12,9 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.verdict import judge
+from rmqha.codec.route import PERM_READ
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, status
@@ -139,6 +142,34 @@ async def test_offsets_beyond_the_log_that_a_late_peer_brings(lost: str, autojum
             assert broker.offsets.query_offset("g", "t", 0) == 11
 
 
+@pytest.mark.parametrize("what", ["a reset", "a deletion"])
+async def test_an_earlier_place_that_was_chosen_here_stays(what: str, autojump_clock: MockClock) -> None:
+    """A slave keeps the larger offset: with one message of the log's end it came back, and eighty were not read."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE):
+        async with master.broker(brokerRole="ASYNC_MASTER") as broker:
+            await trio.sleep(10)
+            await send_delayed(master, *TEN)
+            broker.offsets.commit_offset("g", "t", 0, offset=10)
+            await trio.sleep(30)
+            if what == "a reset":
+                broker.offsets.commit_offset("g", "t", 0, offset=2)
+            else:
+                await broker.offsets.remove_offset_in_turns("g")
+            await trio.sleep(30)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(brokerRole="ASYNC_MASTER"):
+            await trio.sleep(10)
+            await send_delayed(master, b"in the tail")
+        master.disk = SimDisk(now_ms=WallClock())
+        master.disk.files.update(copy)
+        async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker:
+            await trio.sleep(90)
+            assert broker.store.next_queue_offset("t", 0) == 11
+            assert broker.offsets.query_offset("g", "t", 0) == (2 if what == "a reset" else None)
+
+
 async def test_what_is_farther_here_stays(autojump_clock: MockClock) -> None:
     """A log that lost its end in a crash has tables that are as new as its slave's, or newer."""
     net = SimNet()
@@ -152,9 +183,10 @@ async def test_what_is_farther_here_stays(autojump_clock: MockClock) -> None:
         broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=9))
         broker.topics.delete_topic_config("made", {}, before=0)
         peer.offsets.commit_offset("behind", "t", 0, offset=3)
-        assert await link.take_newer("10.0.0.2:10911") == ""
+        peer.offsets.commit_offset("in the tail", "t", 0, offset=11)
+        assert await link.take_newer("10.0.0.2:10911", next_offset=broker.store.next_queue_offset) == ""
         assert tables_of(broker) == (9, 8, 0)
-        assert broker.offsets.query_offset("behind", "t", 0) == 3
+        assert [broker.offsets.query_offset(group, "t", 0) for group in ("behind", "in the tail")] == [None, 11]
         assert dict(broker.metadata.delay_offsets)[1] == 10
 
 
@@ -171,7 +203,7 @@ def test_deliveries_go_forward_alone() -> None:
 async def test_the_log_comes_without_them_too(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that lets nobody ask, or whose listenPort is elsewhere, still has what was acknowledged."""
 
-    async def fails(_tables: SlaveSynchronize, _address: str) -> str:
+    async def fails(_tables: SlaveSynchronize, _address: str, *, next_offset: object) -> str:
         return "nothing answers"
 
     monkeypatch.setattr(SlaveSynchronize, "take_newer", fails)
@@ -210,6 +242,53 @@ async def test_tables_that_are_lost_beside_a_log(role: dict[str, str], kept: str
         await trio.sleep(90)
         assert sorted(message.body for message in await seen(broker)) == TEN
         assert [tables_of(broker), tables_of(peer)] == [USED, USED]
+
+
+@pytest.mark.parametrize("comes", ["before", "later"])
+async def test_tables_that_are_lost_beside_a_log_longer_than_the_slaves(comes: str, autojump_clock: MockClock) -> None:
+    """What the log had taught counted for more than what was decided: deleted topics and permissions were undone."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with master.broker(brokerRole="ASYNC_MASTER") as broker:
+        async with slave.broker(**SLAVE), master.client() as client:
+            await trio.sleep(10)
+            for topic in ("t", "closed", "gone"):
+                for number in range(24):
+                    assert (await ask(client, send_request(b"x", topic=topic, queue_id=number % 4))).code == 0
+            await use(broker)
+            broker.topics.update_topic_config(TopicConfig("closed", 4, 4, PERM_READ))
+            ends = {number: broker.store.next_queue_offset("gone", number) for number in range(4)}
+            broker.topics.delete_topic_config("gone", ends, before=broker.store.max_offset)
+            await trio.sleep(30)
+        async with master.client() as client:
+            for topic in ("t", "since"):
+                assert (await ask(client, send_request(b"x", topic=topic))).code == 0
+            await trio.sleep(10)
+    for name in [*master.disk.files]:
+        if "config" in name:
+            del master.disk.files[name]
+
+    def check(broker: BrokerController) -> None:
+        assert tables_of(broker) == USED
+        closed = broker.topics.select("closed")
+        assert closed is not None
+        assert closed.perm == PERM_READ
+        assert broker.topics.select("gone") is None
+        assert broker.topics.select("since") is not None, "the slave has not heard of it"
+
+    async with AsyncExitStack() as stack:
+        peer = await stack.enter_async_context(slave.broker(**SLAVE)) if comes == "before" else None
+        broker = await stack.enter_async_context(master.broker(brokerRole="ASYNC_MASTER", **PEERS))
+        client = await stack.enter_async_context(master.client())
+        await trio.sleep(60)
+        if peer is None:
+            broker.topics.update_topic_config(TopicConfig("made here", 2, 2))
+            peer = await stack.enter_async_context(slave.broker(**SLAVE))
+            await trio.sleep(60)
+            assert broker.topics.select("made here") is not None
+        check(broker)
+        assert tables_of(peer) == USED
+        assert peer.topics.select("gone") is None
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -5,6 +5,7 @@ master's start the catch-up with what only its slaves still hold.
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -22,6 +23,7 @@ from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import NOT_ASKED, QueueEndsClient, address_behind, not_learned
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
@@ -352,6 +354,7 @@ class ClassicReplication:
             catch_up.on_tables_saved,
             is_in_doubt=lambda: self._begins_in_doubt or bool(catch_up.refusal),
         )
+        await self._takes_back.ask_late(catch_up.settled, self._probe)
 
     def _not_learned(self) -> list[str]:
         """As :func:`not_learned`, of what this slave has from its master."""
@@ -371,6 +374,7 @@ class ClassicReplication:
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
+            "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited)),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "ha": plain(self.ha_service.info()),
             "ha_client": plain(self.ha_client.info()) if self.ha_client is not None else None,

@@ -1,6 +1,6 @@
 """TakesTablesBack: a master that lost its store has its tables from the peer whose log it takes."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -11,7 +11,7 @@ from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
-from rmqha.ha.ha_client import MasterAddress
+from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.replication.master_session import LogRange
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
@@ -19,6 +19,7 @@ from rmqha.store.store_note import StoreNote
 logger = structlog.get_logger()
 
 _SAVED_AGAIN_S: Final = 5.0
+_ASKED_AGAIN_S: Final = 5.0
 _WITHOUT_NEWER: Final = (
     "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
     "topics and groups are as this store has them"
@@ -46,6 +47,8 @@ class TakesTablesBack:
         self._metadata: Final = metadata
         self._tables: Final = tables
         self._queue_ends_client: Final = queue_ends_client
+        self._are_lost = False
+        """At the start there was a log, and no table."""
         self._has_taken_back = False
         self._told_to = -1
         """Where the log of the peer ends whose tables are these."""
@@ -55,6 +58,11 @@ class TakesTablesBack:
     def is_noted(self) -> bool:
         """Whether tables are not saved yet that were taken. Raises StoreReadError."""
         return self._note.look()
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether the tables were lost beside a log, and no peer has told those of this group."""
+        return self._are_lost and not self._has_taken_back
 
     def why_withheld(self, *, may_be_older: bool) -> str:
         """Why no slave may take over the tables here; empty: they are this group's.
@@ -82,13 +90,15 @@ class TakesTablesBack:
         if is_empty_there:  # it has lost its store as well since; or nobody has sent anything yet
             self.told_by.discard(str(peer))
             if lacks_tables and not is_begun:
-                await self._take_newer(peer)
+                await self._take_newer(peer, lacks_tables=True)
         elif (is_longer and (takes_back or not is_begun)) or (is_begun and not self._metadata.had_topics):
-            await self._take_all(peer, there, lacks_tables=lacks_tables)
+            await self._take_all(peer, there, lacks_tables=lacks_tables, is_longer=is_longer)
         elif is_longer:
-            await self._take_newer(peer)
+            await self._take_newer(peer, lacks_tables=False)
 
-    async def _take_all(self, peer: MasterAddress, there: LogRange | None, *, lacks_tables: bool) -> None:
+    async def _take_all(
+        self, peer: MasterAddress, there: LogRange | None, *, lacks_tables: bool, is_longer: bool
+    ) -> None:
         address, metadata = address_behind(peer), self._metadata
         if lacks_tables:
             await self._make_note()
@@ -99,11 +109,14 @@ class TakesTablesBack:
             )
         if not await self._queue_ends_client(address).learn(before=there.min_offset):
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
-        if lacks_tables and there.max_offset > self._told_to and there.max_offset >= self._store.max_offset:
+        is_all_there = self._told_to < there.max_offset >= self._store.max_offset
+        if self.are_awaited and not is_longer:
+            await self._take_back(peer, there)
+        elif lacks_tables and is_all_there:
             await self._replace(peer, there)
         else:
             self.told_by.discard(str(peer))
-            await self._take_newer(peer)
+            await self._take_newer(peer, lacks_tables=lacks_tables)
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
             raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")
@@ -120,10 +133,33 @@ class TakesTablesBack:
         self._has_taken_back, self._told_to = True, there.max_offset
         logger.info("master_link.tables_taken_back", address=address, missing=self._tables.failure or None)
 
-    async def _take_newer(self, peer: MasterAddress) -> None:
+    async def _take_newer(self, peer: MasterAddress, *, lacks_tables: bool) -> None:
         """The log is what counts, and comes without it, too: then some things are as they were when it was here."""
-        if failure := await self._tables.take_newer(address := address_behind(peer)):
+        next_offset = None if lacks_tables else self._store.next_queue_offset
+        if failure := await self._tables.take_newer(address := address_behind(peer), next_offset=next_offset):
             logger.warning("master_link.nothing_newer_taken", address=address, reason=failure, next=_WITHOUT_NEWER)
+
+    async def _take_back(self, peer: MasterAddress, there: LogRange) -> None:
+        """Of a peer without more of the log: what it knows is all there is, but for what this log tells, and is new."""
+        self.told_by.discard(str(peer))
+        failure = await self._tables.take_back(address := address_behind(peer))
+        if failure and there.checks_reports:
+            raise RemoteProtocolError(f"its topics, groups and consumers' offsets could not be taken over: {failure}")
+        self._metadata.learn_queues(self._store.queues)
+        self._has_taken_back, self._told_to = True, there.max_offset
+        logger.info("master_link.tables_taken_back", address=address, missing=failure or None)
+
+    async def ask_late(self, peers: Callable[[], Sequence[MasterAddress]], probe: ProbeMaster) -> None:
+        """Have lost tables from the first of ``peers`` that is there, which have no more of the log, while sends come.
+
+        A slave does not take over what this broker began with before a minute has passed.
+        """
+        while self.are_awaited:
+            for peer in peers():
+                with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
+                    if (there := await probe(peer)) is not None:
+                        await self.take(peer, there, is_longer=False)
+            await trio.sleep(_ASKED_AGAIN_S)
 
     async def _make_note(self) -> None:
         try:
@@ -137,6 +173,7 @@ class TakesTablesBack:
         So it is, too, where the log is there, and the tables are gone: a topic is saved before anything is sent to it.
         """
         if not self._metadata.had_topics:
+            self._are_lost = self._store.min_offset < self._store.max_offset
             try:
                 if not self._note.look():
                     await self._note.make_in_thread()

@@ -27,6 +27,7 @@ from rmqha.store.config_files import (
     TOPICS,
     ConfigFiles,
 )
+from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
@@ -180,6 +181,12 @@ class MetadataService:
         """
         if not self.had_topics and not self.files.lost:
             self.files.note_missing(TOPICS)
+
+    def learn_queues(self, queues: ConsumeQueueTable) -> None:
+        """Have topics for all queues that hold messages which consumers may see."""
+        for (topic, queue_id), end in queues.next_offsets().items():
+            if max(queues.range_of(topic, queue_id)[0], queues.deleted_end(topic, queue_id)) < end:
+                self.topics.learn_queue(topic, queue_id)
 
     def _find_origin(self) -> TablesOrigin:
         """A note is of all tables that were saved when it was made: if one of them is lost it says nothing."""

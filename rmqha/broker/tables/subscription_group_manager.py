@@ -232,6 +232,14 @@ class SubscriptionGroupManager:
                 if told != self._table.get(name):
                     self._put(told)
 
+    def take_back(self, table: SubscriptionGroupTable) -> None:
+        """Take over ``table`` as one whose own is lost; what it does not know stays."""
+        made = {name: group for name, group in self._table.items() if name not in table.groups}
+        self.replace(table)
+        for name, group in made.items():
+            if name not in self._table:
+                self._put(group)
+
     def replace(self, table: SubscriptionGroupTable) -> None:
         """Take over a table (our own file's, or the master's); one that says nothing costs no group that is known."""
         if table.data_version == self.data_version or not table.groups:

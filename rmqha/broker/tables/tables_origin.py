@@ -15,12 +15,14 @@ class TablesOrigin:
         was_master: whether this broker was that master, in its present process: others have them some seconds later.
         for_ms: how long that master had been one when these were its tables.
         leader_id: which member that master was; empty if none, or it is not told.
+        are_awaited: its own were lost, and it has yet to ask who may have them: they are to replace nobody's.
     """
 
     term: int = -2
     was_master: bool = False
     for_ms: int = 0
     leader_id: str = field(default="", compare=False)
+    are_awaited: bool = field(default=False, compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
@@ -45,4 +47,5 @@ def origin_of(value: object) -> TablesOrigin:
     term, for_ms = value.get("term"), value.get("for_ms", 0)
     if type(term) is not int or type(for_ms) is not int or not (-2 <= term < _MAX and 0 <= for_ms < _MAX):
         return TablesOrigin()
-    return TablesOrigin(term, value.get("was_master") is True, for_ms, str(value.get("leader_id") or ""))
+    was_master, are_awaited = value.get("was_master") is True, value.get("are_awaited") is True
+    return TablesOrigin(term, was_master, for_ms, str(value.get("leader_id") or ""), are_awaited)

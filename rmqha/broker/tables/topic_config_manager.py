@@ -304,6 +304,15 @@ class TopicConfigManager:
                 self.learned.discard(name)
                 self._put(told)
 
+    def take_back(self, table: TopicTable) -> None:
+        """Take over ``table`` as one whose own is lost: of what it does not know stays what was made here since."""
+        known = [*self._table.values()]
+        made = [one for one in known if one.topic_name not in table.topics and one.topic_name not in self.learned]
+        self.replace(table)
+        for topic in made:
+            if topic.topic_name not in self._table and self.deleted.find(topic.topic_name) is None:
+                self._put(topic)
+
     def _tell_of(self, topic: str, queue_id: int) -> None:
         if topic not in self._told and len(self._told) < _TOLD_MAX:
             self._told.add(topic)
