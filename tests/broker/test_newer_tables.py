@@ -95,6 +95,39 @@ async def test_the_longest_peer_that_comes_after_an_older_one(mode: str, autojum
             await trio.sleep(90)
             assert sorted(message.body for message in await seen(broker)) == [*TEN, b"first"]
             assert [tables_of(broker), tables_of(longest)] == [USED, USED]
+    async with first.broker(**settings | {"haCatchUpAtStart": "try"}), first.client() as client:
+        assert (await ask(client, send_request(b"x"))).code == 0, "it lacks nothing of who is away now"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 3.0])
+async def test_an_older_copy_that_is_killed_as_soon_as_it_has_caught_up(
+    after_s: float, autojump_clock: MockClock
+) -> None:
+    """The log was there, what was taken of the tables was not yet saved, and nobody asked again."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE):
+        async with master.broker(brokerRole="ASYNC_MASTER"):
+            await trio.sleep(10)
+            await send_delayed(master, b"first")
+        copy = deepcopy(master.disk.files)
+        async with master.broker(brokerRole="ASYNC_MASTER") as broker:
+            await trio.sleep(10)
+            await send_delayed(master, *TEN)
+            await use(broker)
+        master.disk = SimDisk(now_ms=WallClock())
+        master.disk.files.update(copy)
+        async with trio.open_nursery() as nursery:
+            broker = master.controller(brokerRole="ASYNC_MASTER", **PEERS)
+            nursery.start_soon(broker.run)
+            await replication_of(broker).opened.wait()
+            await trio.sleep(after_s)
+            nursery.cancel_scope.cancel()
+        master.disk.power_cut()
+        async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker:
+            await trio.sleep(90)
+            assert sorted(message.body for message in await seen(broker)) == [*TEN, b"first"]
+            assert tables_of(broker) == USED
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -349,12 +349,15 @@ class ClassicReplication:
 
     async def _finish_taking_back(self) -> None:
         catch_up = self.catch_up
-        await self._takes_back.finish(
-            catch_up.opened,
-            catch_up.on_tables_saved,
+        finish = partial(
+            self._takes_back.finish,
+            on_saved=catch_up.on_tables_saved,
             is_in_doubt=lambda: self._begins_in_doubt or bool(catch_up.refusal),
         )
-        await self._takes_back.ask_late(catch_up.settled, self._probe)
+        await catch_up.opened.wait()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(finish)
+            nursery.start_soon(self._takes_back.ask_late, catch_up.settled, self._probe)
 
     def _not_learned(self) -> list[str]:
         """As :func:`not_learned`, of what this slave has from its master."""

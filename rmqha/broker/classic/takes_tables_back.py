@@ -94,7 +94,10 @@ class TakesTablesBack:
         elif (is_longer and (takes_back or not is_begun)) or (is_begun and not self._metadata.had_topics):
             await self._take_all(peer, there, lacks_tables=lacks_tables, is_longer=is_longer)
         elif is_longer:
-            await self._take_newer(peer, lacks_tables=False)
+            self.told_by.add(str(peer))
+            if not await self._take_newer(peer, lacks_tables=False):
+                self.told_by.discard(str(peer))
+            await self._metadata.save()
 
     async def _take_all(
         self, peer: MasterAddress, there: LogRange | None, *, lacks_tables: bool, is_longer: bool
@@ -133,11 +136,12 @@ class TakesTablesBack:
         self._has_taken_back, self._told_to = True, there.max_offset
         logger.info("master_link.tables_taken_back", address=address, missing=self._tables.failure or None)
 
-    async def _take_newer(self, peer: MasterAddress, *, lacks_tables: bool) -> None:
+    async def _take_newer(self, peer: MasterAddress, *, lacks_tables: bool) -> bool:
         """The log is what counts, and comes without it, too: then some things are as they were when it was here."""
         next_offset = None if lacks_tables else self._store.next_queue_offset
         if failure := await self._tables.take_newer(address := address_behind(peer), next_offset=next_offset):
             logger.warning("master_link.nothing_newer_taken", address=address, reason=failure, next=_WITHOUT_NEWER)
+        return not failure
 
     async def _take_back(self, peer: MasterAddress, there: LogRange) -> None:
         """Of a peer without more of the log: what it knows is all there is, but for what this log tells, and is new."""
@@ -180,27 +184,24 @@ class TakesTablesBack:
             except StoreWriteError as error:
                 logger.warning("master_link.not_noted", reason=str(error))
 
-    async def finish(
-        self, opened: trio.Event, on_saved: Callable[[], Awaitable[None]], *, is_in_doubt: Callable[[], bool]
-    ) -> None:
+    async def finish(self, on_saved: Callable[[], Awaitable[None]], is_in_doubt: Callable[[], bool]) -> None:
         """What a peer told counts once this log has all of it, and is saved: a start before that asks again.
 
+        Run it, without end, once sends are accepted.
+
         Args:
-            opened: set when the catch-up is over.
             on_saved: called before the note goes; StoreWriteError, StoreReadError: not yet.
             is_in_doubt: whether a peer that is away may hold all that was lost.
         """
-        await opened.wait()
         begun_at, metadata = self._store.max_offset, self._metadata
-        with suppress(StoreReadError):
-            while self._note.look():
-                end = max(begun_at, self._store.taken_to)
-                if not is_in_doubt() and metadata.delay_offsets.is_settled(end):
-                    await metadata.save()
-                    with suppress(StoreWriteError, StoreReadError):
-                        if not metadata.trouble:
-                            self.told_by.clear()
-                            await on_saved()
-                            await self._note.remove_in_thread()
-                            return
-                await trio.sleep(_SAVED_AGAIN_S)
+        while True:
+            end = max(begun_at, self._store.taken_to)
+            is_due = (self._note.is_there or self.told_by) and not is_in_doubt()
+            if is_due and metadata.delay_offsets.is_settled(end):
+                await metadata.save()
+                with suppress(StoreWriteError, StoreReadError):
+                    if not metadata.trouble:
+                        self.told_by.clear()
+                        await on_saved()
+                        await self._note.remove_in_thread()
+            await trio.sleep(_SAVED_AGAIN_S)
