@@ -106,14 +106,14 @@ class MasterLink:
         return (keys.get("dLegerSelfId"), keys.get("dLegerGroup")) == (self_id, group)
 
     async def who_is_no_master_yet(self, address: str) -> str | None:
-        """Which member a broker of ours there is, if it says that it is no master; None if it does not say so.
+        """Which member a broker of ours there is, if it says that it is no master, or starts; None if it does not.
 
         What cannot be learned here the next take-over of tables tells of.
         """
         status = await self._ask_status(address) or {}
         member = status.get("dledger")
         member_id = member.get("id") if isinstance(member, dict) else None
-        return str(member_id or "") if status.get("is_master") is False else None
+        return str(member_id or "") if status.get("is_master") is False or "starting" in status else None
 
     async def ask_tables_origin(self, address: str) -> TablesOrigin | None:
         """Whose tables a broker of the same DLedger group has; None if it does not answer, or is starting."""

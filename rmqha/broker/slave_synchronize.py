@@ -78,6 +78,7 @@ class SlaveSynchronize:
         *,
         is_joined: Callable[[], bool] = lambda: True,
         is_apart: Callable[[], bool] = lambda: False,
+        term: int | None = None,
     ) -> None:
         """Keep the tables like those of the master at ``address``, until cancelled; but not while ``is_apart``.
 
@@ -85,6 +86,12 @@ class SlaveSynchronize:
         has the log alone could not give a master with an empty store its tables back. Then every ten seconds, and a
         second after the last time if the log has told of a topic that no table had, or the master is lost: clients
         are told of such a topic once the table has come, or cannot come.
+
+        Args:
+            address: its listenPort.
+            is_joined: whether the log here goes on with that of the master.
+            is_apart: whether it never will.
+            term: of a DLedger leader: nothing is taken of it before it is the master of this term.
         """
         self._unsettled, self.has_taken = None, False
         with trio.move_on_after(_FIRST_AFTER_S):
@@ -93,7 +100,7 @@ class SlaveSynchronize:
         while True:
             was_joined, self._known_topics = is_joined(), frozenset(self._topics.learned)
             if not is_apart():
-                await self.synchronize(address)
+                await self.synchronize(address, term=term)
             else:
                 await self._link.complain(address)
             with trio.move_on_after(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S):
@@ -101,7 +108,7 @@ class SlaveSynchronize:
                 while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
                     await trio.sleep(_NEWS_LOOKED_FOR_S)
 
-    async def synchronize(self, address: str) -> None:
+    async def synchronize(self, address: str, *, term: int | None = None) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.
 
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
@@ -111,7 +118,7 @@ class SlaveSynchronize:
         try:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
-                self._check_are_its(origin, now=trio.current_time())
+                self._check_are_its(origin, term, now=trio.current_time())
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -129,8 +136,11 @@ class SlaveSynchronize:
             self.rounds, self.origin = self.rounds + 1, origin
         self.has_taken = self.has_taken or not failure
 
-    def _check_are_its(self, origin: TablesOrigin, *, now: float) -> None:
-        """Raises RemoteProtocolError: that broker lost its tables, and may be about to ask for those here."""
+    def _check_are_its(self, origin: TablesOrigin, term: int | None, *, now: float) -> None:
+        """Raises RemoteProtocolError: that broker lacks tables, and may be about to ask for those here."""
+        is_rocketmqs = origin.term == 0
+        if term is not None and not (origin.was_master and (origin.term >= term or is_rocketmqs)):
+            raise RemoteProtocolError("it leads, and is no master yet: its tables may be older than those here")
         self._awaited_since = min(self._awaited_since, now) if origin.are_awaited else inf
         if now < self._awaited_since + _AWAITED_S and origin.are_awaited:
             raise RemoteProtocolError("its tables were lost, and it has yet to ask its peers for those of this group")

@@ -101,7 +101,7 @@ class ConfigFiles:
         path = f"{self._directory}/{name}"
         self.lost.append(
             f"{path} was missing when this broker started, though the log holds messages: topics, groups and "
-            "consumers' offsets are those that the log tells of, or a peer of haPeers"
+            "consumers' offsets are those that the log tells of, or another broker of this group"
         )
 
     def has(self, name: str) -> bool:

@@ -133,7 +133,7 @@ async def test_a_leader_waits_for_what_the_one_before_is_slow_to_tell(
     """Large tables take seconds; the topics alone were taken over."""
     synchronize = SlaveSynchronize.synchronize
 
-    async def synchronize_slowly(tables: SlaveSynchronize, address: str) -> None:
+    async def synchronize_slowly(tables: SlaveSynchronize, address: str, **_: object) -> None:
         await trio.sleep(3)
         await synchronize(tables, address)
 

@@ -1,5 +1,7 @@
 """Between an election and the first send: what a broker on a DLedger group waits for before it is master."""
 
+from copy import deepcopy
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -7,6 +9,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.dledger.dledger_replication import DLedgerReplication
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
+from rmqha.broker.master_link import MasterLink
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.codec.codes import ResponseCode
@@ -185,7 +188,7 @@ async def test_where_nobody_answers_it_leads_all_the_same(
         await group.wait(lambda: late.is_master, limit_s=2)
 
 
-async def takes_nothing_over(_tables: SlaveSynchronize, _address: str) -> None:
+async def takes_nothing_over(_tables: SlaveSynchronize, _address: str, **_: object) -> None:
     await trio.sleep_forever()
 
 
@@ -407,7 +410,7 @@ async def test_or_from_the_others_if_that_one_does_not_answer(
     """Of one at a time: those of the next would lie over them, and may be older."""
     synchronize, asked_for, begun = SlaveSynchronize.synchronize, list[str](), list[str]()
 
-    async def synchronize_with_others(tables: SlaveSynchronize, address: str) -> None:
+    async def synchronize_with_others(tables: SlaveSynchronize, address: str, **_: object) -> None:
         asked_for.append(address)
         begun.append(address)
         assert begun == [address]
@@ -432,7 +435,7 @@ async def test_and_of_one_alone_though_several_answer(
     """Those of the second would lie over them, and may be older."""
     asked_for = list[str]()
 
-    async def only_the_second_time(tables: SlaveSynchronize, address: str) -> None:
+    async def only_the_second_time(tables: SlaveSynchronize, address: str, **_: object) -> None:
         asked_for.append(address)
         await trio.sleep(0.1)
         tables.rounds += len(asked_for) > 1
@@ -452,7 +455,7 @@ async def test_who_led_and_was_no_master_does_not_have_the_newest(
     """It asks again when it leads once more."""
     asked_for = list[str]()
 
-    async def fails(tables: SlaveSynchronize, address: str) -> None:
+    async def fails(tables: SlaveSynchronize, address: str, **_: object) -> None:
         del tables
         asked_for.append(address)
 
@@ -479,7 +482,7 @@ async def test_who_has_the_tables_of_one_leader_keeps_them_if_the_next_is_gone_a
 ) -> None:
     """Those of the others may be older."""
 
-    async def fails(tables: SlaveSynchronize, address: str) -> None:
+    async def fails(tables: SlaveSynchronize, address: str, **_: object) -> None:
         del tables
         asked_for.append(address)
 
@@ -505,7 +508,7 @@ async def test_who_was_master_has_the_newest_though_it_had_none_of_the_one_befor
 ) -> None:
     """It leads again, and has followed nobody since: what it would be given lacks what it made as master."""
 
-    async def fails(_tables: SlaveSynchronize, _address: str) -> None:
+    async def fails(_tables: SlaveSynchronize, _address: str, **_: object) -> None:
         await trio.sleep(0.1)
 
     async with group_of() as group:
@@ -581,6 +584,66 @@ async def test_a_master_that_was_killed_and_leads_at_once_keeps_what_the_others_
         await group.wait(lambda: leader.is_master, limit_s=5)
         assert queues_of(leader, "made") == 7
         await group.wait(lambda: queues_of(other, "made") == 7)
+
+
+@pytest.mark.parametrize("what", ["old", "old, and it does not say so", "missing"])
+async def test_a_former_master_whose_own_tables_are_not_the_newest(
+    what: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk took nothing for a while, was put back, or lost one: it leads first, and all will have what it has."""
+    async with group_of() as group:
+        leader = await group.wait_master()
+        await group.send(b"0", b"1", b"2")
+        leader.running.offsets.commit_offset("g", "t", 0, offset=0)
+        await trio.sleep(30)
+        config = {path: deepcopy(file) for path, file in leader.disk.files.items() if "/config/" in path}
+        leader.running.offsets.commit_offset("g", "t", 0, offset=1)
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        await trio.sleep(30)
+        others = await followers_of(group)
+        assert [node.running.offsets.query_offset("g", "t", 0) for node in others] == [1, 1]
+        for node in group.nodes.values():
+            node.kill()
+        if what == "missing":
+            config = {path: file for path, file in leader.disk.files.items() if "/config/" in path}
+        gone = {"old": "nothing", "missing": "consumerOffset"}.get(what, "tablesOrigin")
+        for path in [path for path in leader.disk.files if "/config/" in path]:
+            del leader.disk.files[path]
+        leader.disk.files.update({path: file for path, file in config.items() if gone not in path})
+        vote_at = DLedgerLeaderElector._vote_at
+
+        def vote_after_leader(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
+            vote_at(elector, now, extra_s if elector._state.self_id == leader.name else 60)
+
+        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_leader)
+        for node in (leader, *others):
+            await node.start()
+        await group.wait(lambda: leader.is_master, limit_s=20)
+        await trio.sleep(15)
+        assert [node.running.offsets.query_offset("g", "t", 0) for node in group.nodes.values()] == [1, 1, 1]
+        assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
+
+
+async def test_nothing_is_taken_of_a_leader_whose_broker_still_starts(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not say yet that it is no master; three seconds later it was asked, and its old tables were taken."""
+
+    async def says_nothing(_link: MasterLink, _address: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def never_learns(_tables: DLedgerTables) -> None:
+        await trio.sleep_forever()
+
+    async with group_of() as group:
+        late = (await followers_of(group))[0]
+        leader = await make_topic_without(group, late, monkeypatch)
+        monkeypatch.undo()
+        monkeypatch.setattr(MasterLink, "who_is_no_master_yet", says_nothing)
+        monkeypatch.setattr(DLedgerTables, "learn_as_leader", never_learns)
+        await hand_over(leader, late)
+        await trio.sleep(15)
+        assert [queues_of(node, "made") for node in group.nodes.values() if node is not late] == [7, 7]
 
 
 async def test_a_group_that_was_started_anew_goes_on_with_what_its_disks_have(autojump_clock: MockClock) -> None:

@@ -379,7 +379,7 @@ async def test_it_begins_with_no_tables_that_are_made_of_the_log(
     await lose_the_masters_store(cluster)
     learns_from_s, synchronize = trio.current_time() + 15.0, SlaveSynchronize.synchronize
 
-    async def synchronize_later(tables: SlaveSynchronize, address: str) -> None:
+    async def synchronize_later(tables: SlaveSynchronize, address: str, **_: object) -> None:
         tables.failure = "not yet"
         if trio.current_time() > learns_from_s:
             await synchronize(tables, address)

@@ -386,7 +386,7 @@ async def test_whose_tables_are_saved_is_noted_with_them(autojump_clock: MockClo
 @pytest.mark.parametrize(
     ("name", "content", "term"),
     [
-        ("consumerOffset.json", None, -1),
+        ("consumerOffset.json", None, -2),
         ("consumerOffset.json", b"{", -2),
         ("topics.json", None, -2),
         ("tablesOrigin.json", None, -1),

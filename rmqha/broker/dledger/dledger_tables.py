@@ -6,6 +6,7 @@ no name server is needed. One of RocketMQ's does not say, but a name server may 
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -160,7 +161,7 @@ class DLedgerTables:
         self._followed, self._followed_term, self._rounds_before = leader_id, term, self._slave_synchronize.rounds
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends, ends)
-            nursery.start_soon(self._slave_synchronize.run, address)
+            nursery.start_soon(partial(self._slave_synchronize.run, address, term=term))
 
     async def _wait_master(self, leader_id: str, address: str) -> None:
         """What a leader has that is not yet master may be older than what is here, and just be asked for.
@@ -323,8 +324,9 @@ class DLedgerTables:
     async def _take_newest(self) -> None:
         """Take the newest tables of those that others have, or found on their disks.
 
-        What they had from this member, before it was restarted, is older: a topic or a group is on its disk before
-        anybody hears of it. Terms that are yet to come are of another history: somebody's copy of a disk.
+        What they had from this member, before it was restarted, is mostly older: a topic or a group is on its disk
+        before anybody hears of it. Where that disk took nothing more for a while, or is a copy, it is newer, and
+        these go forward by it. Terms that are yet to come are of another history: somebody's copy of a disk.
         """
         found, own, peers = dict[str, TablesOrigin](), self.origin, self._member.peers
 
@@ -347,11 +349,20 @@ class DLedgerTables:
 
         await self._ask_others(look_at, is_found)
         if are_own():
+            if own.term < newest().term or own.for_ms < newest().for_ms:
+                await self._go_forward(max(found, key=lambda one: found[one]))
             return
         with trio.move_on_after(_OTHERS_S):
             for address in sorted(found, key=lambda one: found[one], reverse=True):
                 if found[address] > own and not self._has_had_tables:
                     await self._slave_synchronize.synchronize(address)
+
+    async def _go_forward(self, address: str) -> None:
+        """Take what this member told the broker there, in a process before, and does not know any more."""
+        failure = "it does not answer"
+        with trio.move_on_after(_OTHERS_S):
+            failure = await self._slave_synchronize.take_newer(address, next_offset=None)
+        logger.info("dledger_tables.gone_forward", address=address, failure=failure or None)
 
     async def _learn_ends_of(self, peer: str) -> bool:
         """Whether there is no use in asking it again."""

@@ -194,9 +194,14 @@ class MetadataService:
             return TablesOrigin()
         noted = self.files.load(TABLES_ORIGIN) or {}
         names = noted.get("tables")
-        is_whole = isinstance(names, list) and all(self.files.has(name) for name in map(str, names))
+        missing = [name for name in _TABLES if isinstance(names, list) and name in names and not self.files.has(name)]
+        for name in missing:
+            self.files.note_missing(name)
         origin = origin_of(noted)
-        return replace(origin, was_master=False) if is_whole and origin.is_of_a_master else TablesOrigin(-1)
+        if missing:
+            return TablesOrigin()
+        is_known = isinstance(names, list) and origin.is_of_a_master
+        return replace(origin, was_master=False) if is_known else TablesOrigin(-1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
