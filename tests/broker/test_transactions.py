@@ -3,17 +3,21 @@
 import json
 from collections import Counter
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.processors import end_transaction_processor
+from rmqha.broker.puts.put_service import Put, PutMessageService
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag
 from rmqha.remoting.connection import Connection
+from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.producers import (
     COMMIT,
@@ -518,3 +522,32 @@ async def test_all_members_of_a_group_are_asked_in_turn(machine: Machine, autoju
         await trio.sleep(40)
         counts = sorted(len(producer.asked) for producer in (first, second))
         assert counts[0] >= counts[1] - 1 > 2
+
+
+async def test_a_mark_that_is_refused_is_stored_when_that_can_be(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the log's file ends behind a commit, and the next one cannot be made: after a restart it came twice."""
+    put = PutMessageService.put
+
+    def put_no_mark(service: PutMessageService, puts: list[Put[Any]], caller: Any) -> None:
+        for one in puts:
+            if one.request.topic == OP_TOPIC:
+                caller.refuse(one.asked, AppendResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, remark="no next file"))
+        put(service, [one for one in puts if one.request.topic != OP_TOPIC], caller)
+
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"money")
+        with monkeypatch.context() as patch, capture_logs() as logs:
+            patch.setattr(PutMessageService, "put", put_no_mark)
+            answer = await producer.end(half, COMMIT)
+            assert answer is not None
+            assert answer.code == 0
+            await trio.sleep(30)
+        assert await seen(broker, topic=OP_TOPIC) == []
+        assert "transaction.not_marked" in [entry["event"] for entry in logs]
+        await trio.sleep(2)
+        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"0"]
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"money"]

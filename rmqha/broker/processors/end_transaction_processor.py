@@ -153,7 +153,8 @@ class EndTransactionProcessor:
             return
         first, *_ = records or [self._mark(places[0])]
         ending = _Ending(asked.request, places, marked=None if records else places[0])
-        self._puts.put([_put_of(ending, first)], _Producer(asked.connection, self._puts, fates, mark=self._mark))
+        producer = _Producer(asked.connection, self._puts, fates, mark=self._mark, on_unmarked=self._service.mark_later)
+        self._puts.put([_put_of(ending, first)], producer)
 
     def _deleted_topic(self, half: StoredMessage) -> str:
         """The topic that this half message was sent to, if it was deleted since; else empty."""
@@ -212,7 +213,7 @@ class _Asked(NamedTuple):
 
 
 class _Ending(NamedTuple):
-    """What the first record of one transaction's end asks for; the marks behind it ask for nothing.
+    """What the first record of one transaction's end asks for. Each mark behind it asks for nothing but its place.
 
     They follow in the log once the first is there: no crash leaves a mark of a message that is not committed.
     """
@@ -224,7 +225,7 @@ class _Ending(NamedTuple):
     """The one whose mark the first record is."""
 
 
-def _put_of(asked: _Ending | None, record: PreparedRecord) -> Put[_Ending | None]:
+def _put_of(asked: _Ending | int, record: PreparedRecord) -> Put[_Ending | int]:
     """Nobody waits for disk and replicas: what is lost with the end of the log is asked about again."""
     return Put(asked, record, wait=False, oneway=False)
 
@@ -233,12 +234,19 @@ class _Producer:
     """A :class:`~rmqha.broker.puts.put_service.PutCaller`: one connection that ends transactions."""
 
     def __init__(
-        self, connection: Connection, puts: PutMessageService, fates: Fates, *, mark: Callable[[int], PreparedRecord]
+        self,
+        connection: Connection,
+        puts: PutMessageService,
+        fates: Fates,
+        *,
+        mark: Callable[[int], PreparedRecord],
+        on_unmarked: Callable[[int, str], None],
     ) -> None:
         self._connection: Final = connection
         self._puts: Final = puts
         self._fates: Final = fates
         self._mark: Final = mark
+        self._on_unmarked: Final = on_unmarked
 
     @property
     def peer(self) -> str:
@@ -247,21 +255,23 @@ class _Producer:
     def fenced(self) -> Guard:
         return self._connection.fenced()
 
-    def refuse(self, asked: _Ending | None, result: AppendResult) -> None:
+    def refuse(self, asked: _Ending | int, result: AppendResult) -> None:
         """A mark that is missing costs nothing while this process lives: what has ended is remembered."""
-        if asked is not None:
+        remark = result.remark or result.status.value
+        if isinstance(asked, int):
+            self._on_unmarked(asked, remark)
+        else:
             self._fates.take_back(asked.places)
-            remark = result.remark or result.status.value
             self._connection.respond(asked.request, ResponseCode.SYSTEM_ERROR, remark=remark)
 
-    def finish_oneway(self, puts: list[_Ending | None]) -> None:
+    def finish_oneway(self, puts: list[_Ending | int]) -> None:
         """None of the puts is."""
 
-    def prepare_answers(self, stored: list[tuple[_Ending | None, AppendResult]]) -> Answer:
-        endings = [asked for asked, _ in stored if asked is not None]
+    def prepare_answers(self, stored: list[tuple[_Ending | int, AppendResult]]) -> Answer:
+        endings = [asked for asked, _ in stored if not isinstance(asked, int)]
         for ending in endings:
             self._fates.finish_end(ending.places)
-            marks = [_put_of(None, self._mark(place)) for place in ending.places if place != ending.marked]
+            marks = [_put_of(place, self._mark(place)) for place in ending.places if place != ending.marked]
             self._puts.put(marks, self)
 
         def send_answers(_statuses: list[PutMessageStatus]) -> None:

@@ -17,7 +17,7 @@ import trio
 
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.transaction.check_listener import DefaultTransactionalMessageCheckListener
-from rmqha.broker.transaction.fates import Fates
+from rmqha.broker.transaction.fates import KEPT_MAX, Fates
 from rmqha.broker.transaction.half_message import (
     CHECK_IMMUNITY_TIME,
     HALF_TOPIC,
@@ -52,6 +52,9 @@ _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
 _TRIES_AGAIN_S: Final = 1.0
 _TAKES_MORE_S: Final = 0.1
+_NOT_MARKED_NEXT: Final = (
+    "tried again every second; if this broker ends before it is stored, the same end may be taken once more afterwards"
+)
 _SAFE_S: Final = 10.0
 """A round waits so long for what is written to be safe; otherwise the next one saves how far both are."""
 
@@ -111,6 +114,9 @@ class TransactionalMessageService:
         self._learned: Final = Watermark()
         """The number of the last mastership that knows what there was to know when it began."""
         self._search: Final = MarkSearch(bridge, on_found=self._note_found)
+        self._unmarked = dict[int, None]()
+        """Places of what has ended here, and whose mark could not be stored yet; in order."""
+        self._has_unmarked = trio.Event()
         self._role_changed = trio.Event()
         role.subscribe(self._on_role)
         self._lines: Final = LogLimit()
@@ -186,6 +192,7 @@ class TransactionalMessageService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(DeadlineService(self._learned.deadlines).run)
             nursery.start_soon(self._search.run)
+            nursery.start_soon(self._mark_unmarked)
             while True:
                 self._role_changed = trio.Event()
                 while self._role.is_master and not (mastership := self._present()).has_learned:
@@ -340,8 +347,35 @@ class TransactionalMessageService:
 
     async def _mark(self, place: int) -> None:
         """Of a half message that was ended at an earlier place, before this one was known."""
+        if remark := await self._try_to_mark(place):
+            self.mark_later(place, remark)
+
+    async def _try_to_mark(self, place: int) -> str:
+        """Why the mark could not be stored; else empty."""
         mark = removal_mark(place, store_host=self._store_host, born_timestamp_ms=self._now_ms())
-        await self._puts.put(mark, wait=False)
+        result = await self._puts.put(mark, wait=False)
+        return "" if result.is_stored else result.append.remark or result.status.value
+
+    def mark_later(self, place: int, remark: str) -> None:
+        """A half message has ended, and its mark was refused: without it a start would have it ended once more."""
+        facts = {"half_offset": place, "reason": remark}
+        self._lines.log(logger.warning, "transaction.not_marked", **facts, next=_NOT_MARKED_NEXT)
+        if len(self._unmarked) < KEPT_MAX:
+            self._unmarked[place] = None
+            self._has_unmarked.set()
+
+    async def _mark_unmarked(self) -> None:
+        """Try again while this broker is master; another one goes by what is in the log."""
+        while True:
+            await self._has_unmarked.wait()
+            place = next(iter(self._unmarked), None)
+            if place is None or not self._role.is_master:
+                self._unmarked.clear()
+                self._has_unmarked = trio.Event()
+            elif await self._try_to_mark(place):
+                await trio.sleep(_TRIES_AGAIN_S)
+            else:
+                self._unmarked.pop(place, None)
 
     async def _save(self, mastership: _Mastership) -> None:
         """Others may go on from here, once no crash can take away what ended half messages, or was written again."""
