@@ -126,7 +126,7 @@ class BrokerController:
         delay_offsets = DelayOffsets(lambda: min(store.confirm_offset(), store.flushed_offset))
         self._schedule: Final = ScheduleMessageService(store, delay_offsets, self.topics, now_ms=now_ms)
         self.metadata: Final = MetadataService(
-            ConfigFiles(store.disk, f"{config.store_path_root_dir}/config"),
+            ConfigFiles(store.disk, f"{config.store_path_root_dir}/config", inside=config.store_path_root_dir),
             self.topics,
             self.offsets,
             self.groups,

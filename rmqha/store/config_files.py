@@ -15,7 +15,9 @@ read may be a good one, which the first save would replace: then it does not sta
 Source: spec: commitlog §11; rocketmq-all-4.9.8 ConfigManager.java, MixAll.java:190-240.
 """
 
+import os
 from collections.abc import Callable
+from errno import ENOENT
 from itertools import islice
 from typing import Any, Final
 
@@ -23,7 +25,7 @@ import structlog
 import trio
 
 from rmqha.codec import java_json
-from rmqha.errors import RemoteProtocolError
+from rmqha.errors import RemoteProtocolError, StoreWriteError
 from rmqha.store.disk import Disk
 
 logger = structlog.get_logger()
@@ -57,8 +59,10 @@ async def encode_in_turns(value: Any) -> bytes:
 class ConfigFiles:
     """The files of one directory: a store's ``config``, or a name server's own."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, *, inside: str = "") -> None:
+        """``inside``: the store, which is not made again: it was moved or removed, and is to be put back there."""
         self._disk = disk
+        self._inside = inside
         self._directory = directory
         self._unreadable: set[str] = set()
         """Files that are no tables, or cannot be read: they never become backups."""
@@ -126,6 +130,8 @@ class ConfigFiles:
         """
         path = f"{self._directory}/{name}"
         data = await encode_in_turns(value)
+        if self._inside and not self._disk.exists(self._inside):
+            raise StoreWriteError(OSError(ENOENT, os.strerror(ENOENT)), operation="find", path=self._inside)
         self._disk.makedirs(self._directory)
         if self._disk.exists(path):
             former = self._disk.read_bytes(path)

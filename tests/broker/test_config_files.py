@@ -14,7 +14,7 @@ from rmqha.cli.verdict import judge
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.errors import StoreReadError
+from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles, encode_in_turns
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_pair import status
@@ -287,3 +287,18 @@ def test_what_goes_while_the_parts_of_a_table_are_made_is_left_out() -> None:
 )
 def test_the_parts_of_a_table_are_the_table(value: dict[str, Any]) -> None:
     assert "".join(java_json.dump_parts(value)) == java_json.dumps(value)
+
+
+async def test_a_store_that_was_moved_is_not_made_again_for_its_tables() -> None:
+    """It would be put back into that one, and the next start would tell to move both away."""
+    disk = SimDisk()
+    mount = disk.mount()
+    files = ConfigFiles(mount, "/store/config", inside="/store")
+    mount.makedirs("/store")
+    await files.save(CONSUMER_OFFSET, {"offsetTable": {}})
+    for path in [path for path in [*disk.directories, *disk.files] if path.startswith("/store")]:
+        disk.directories.pop(path, None)
+        disk.files.pop(path, None)
+    with pytest.raises(StoreWriteError, match="find failed on /store: No such file or directory"):
+        await files.save(CONSUMER_OFFSET, {"offsetTable": {"t@g": {"0": 1}}})
+    assert not mount.exists("/store")
