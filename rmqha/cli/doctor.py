@@ -66,6 +66,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
+    from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415
     from rmqha.cli.store_place import is_in_use  # noqa: PLC0415
 
     is_running = is_in_use(config.store_path_root_dir)
@@ -78,6 +79,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *host.check_store(config, is_running=is_running),
         *check_member(config),
         *of_log,
+        *(() if is_running else check_tables(config)),
         *host.check_disk(config),
         *host.check_certificates(config),
         *host.check_ports(config, is_running=is_running),

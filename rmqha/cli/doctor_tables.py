@@ -1,0 +1,62 @@
+"""What `rmqha doctor` says of the tables in ``config`` of a broker that does not run, as a start would read them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
+from rmqha.broker.tables.consumer_offset_manager import decode_offsets
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
+from rmqha.broker.tables.topic_config import TopicTable
+from rmqha.cli.finding import FAIL, WARN, Finding
+from rmqha.cli.pages import Page
+from rmqha.codec import java_json
+from rmqha.config import BrokerConfig
+from rmqha.errors import RemoteProtocolError, StoreReadError
+from rmqha.store.config_files import CONSUMER_OFFSET, DELAY_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS
+from rmqha.store.os_disk import OsDisk
+
+_GOOD: Final = ""
+_PAGE: Final = str(Page.LOST_TABLES)
+_TABLES: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
+    TOPICS: TopicTable.from_json,
+    CONSUMER_OFFSET: decode_offsets,
+    SUBSCRIPTION_GROUP: SubscriptionGroupTable.from_json,
+    DELAY_OFFSET: decode_delay_offsets,
+    QUEUE_ENDS: bool,
+}
+
+
+def check_tables(config: BrokerConfig) -> Iterator[Finding]:
+    """Each as a start will read it: the file, or else its backup, or else none."""
+    for name, take in _TABLES.items():
+        path = f"{config.store_path_root_dir}/config/{name}"
+        try:
+            problem = _problem_of(path, take)
+            backup = _problem_of(f"{path}.bak", take) if problem != _GOOD else _GOOD
+        except StoreReadError as error:
+            yield Finding(FAIL, "tables", f"{error}: a start refuses", f"let the user that runs it read it; {_PAGE}")
+            continue
+        if problem == _GOOD or (problem is None and backup is None):
+            continue
+        what = f"{path} is {'missing' if problem is None else f'no table ({problem})'}"
+        if backup == _GOOD:
+            yield Finding(WARN, "tables", f"{what}; a start takes its backup, which lacks the last change", _PAGE)
+        elif config.is_slave:
+            yield Finding(WARN, "tables", f"{what}, nor is its backup one: a slave has it from its master", _PAGE)
+        else:
+            yield Finding(FAIL, "tables", f"{what}, nor is its backup one: a start begins without it", _PAGE)
+
+
+def _problem_of(path: str, take: Callable[[dict[str, Any]], object]) -> str | None:
+    """Why a file is no table; empty: it is one; None: it is not there. Raises StoreReadError."""
+    disk = OsDisk()
+    if not disk.exists(path):
+        return None
+    try:
+        value = java_json.loads(disk.read_bytes(path))
+        if not isinstance(value, dict):
+            return "it holds no JSON object"
+        take(value)
+    except RemoteProtocolError as error:
+        return str(error)
+    return _GOOD

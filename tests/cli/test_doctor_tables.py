@@ -1,0 +1,70 @@
+"""`rmqha doctor` of a broker that does not run: the tables that a start would begin with."""
+
+from pathlib import Path
+
+import pytest
+
+from rmqha.cli.doctor_tables import check_tables
+from rmqha.cli.finding import Finding
+from rmqha.cli.pages import Page
+from rmqha.config import BrokerConfig, load_config
+from rmqha.errors import StoreReadError
+from rmqha.store.os_disk import OsDisk
+from tests.stores import unpack
+
+NAME = "consumerOffset.json"
+
+
+def config(store: Path, **settings: str) -> BrokerConfig:
+    return load_config(None, {"brokerName": "a", "storePathRootDir": str(store)} | settings)
+
+
+def put(store: Path, text: str | None, backup: str | None) -> None:
+    for name, content in ((NAME, text), (f"{NAME}.bak", backup)):
+        path = store / "config" / name
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_text(content)
+
+
+def test_a_store_of_rocketmqs_is_good(tmp_path: Path) -> None:
+    assert [*check_tables(config(unpack("basic", tmp_path)))] == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"x', '{"offsetTable": {"t@g": {"0": "x"}}}', None])
+@pytest.mark.parametrize(
+    ("backup", "told"),
+    [
+        ('{"offsetTable": {}}', [("warn", "a start takes its backup, which lacks the last change")]),
+        ("", [("fail", "nor is its backup one: a start begins without it")]),
+    ],
+)
+def test_what_is_no_table_is_told_before_consumers_begin_anew(
+    text: str | None, backup: str, told: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    put(tmp_path, text, backup)
+    (finding,) = check_tables(config(tmp_path))
+    ((level, words),) = told
+    assert (finding.level, finding.next) == (level, Page.LOST_TABLES)
+    assert finding.what.startswith(f"{tmp_path}/config/{NAME} is ")
+    assert finding.what.endswith(words)
+
+
+def test_a_slave_has_it_from_its_master(tmp_path: Path) -> None:
+    put(tmp_path, "", None)
+    settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.1:10912"}
+    (finding,) = check_tables(config(tmp_path, **settings))
+    assert finding.level == "warn"
+    assert finding.what.endswith("a slave has it from its master")
+
+
+def test_one_that_may_not_be_read_keeps_it_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_bytes(_disk: OsDisk, path: str) -> bytes:
+        raise StoreReadError(PermissionError(13, "Permission denied"), operation="read", path=path)
+
+    put(tmp_path, "{}", None)
+    monkeypatch.setattr(OsDisk, "read_bytes", read_bytes)
+    (finding,) = check_tables(config(tmp_path))
+    assert isinstance(finding, Finding)
+    assert (finding.level, f"{NAME}: Permission denied (errno 13): a start refuses" in finding.what) == ("fail", True)
