@@ -7,6 +7,7 @@ import click
 
 from rmqha.cli.dledger_options import GroupUnreachableError, ask_group, group_options
 from rmqha.cli.errors import CliError
+from rmqha.cli.options import SECONDS
 from rmqha.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ can be reached.
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--wait", type=click.Choice(["in-sync"]),
               help="Until all members answer, can write and lack little (the verdict ok), or --timeout.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=60.0, show_default=True,
+@click.option("--timeout", "timeout_s", type=SECONDS, default=60.0, show_default=True,
               metavar="SECONDS", help="For --wait.")  # fmt: skip
 @click.pass_context
 def status(

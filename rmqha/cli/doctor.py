@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqha.cli.options import settings_option
+from rmqha.cli.options import SECONDS, settings_option
 from rmqha.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Exit codes: 0 nothing fails (there may be warnings), 1 something does, 2 wrong u
               help="As for rmqha master.")  # fmt: skip
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
               help="json: an object for each finding.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=3.0, show_default=True, metavar="SECONDS",
+@click.option("--timeout", "timeout_s", type=SECONDS, default=3.0, show_default=True, metavar="SECONDS",
               help="For each answer of a peer or a name server.")  # fmt: skip
 @click.pass_context
 def doctor(ctx: click.Context, path: Path | None, settings: dict[str, str], output: str, timeout_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from math import isnan
 from typing import Any, TypeVar
 
 import click
@@ -10,6 +11,21 @@ from click.core import ParameterSource
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BROKER = "127.0.0.1:10911"
+_SECONDS_MAX = 1e8
+"""Three years: as good as no limit, and no more than a socket takes."""
+
+
+class _Seconds(click.FloatRange):
+    """A time in seconds; a longer one than anybody waits is the longest there is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if isnan(seconds):
+            self.fail(f"{value} is no time", param, ctx)
+        return min(seconds, _SECONDS_MAX)
+
+
+SECONDS = _Seconds(0.001)
 _CONTEXT = "rmqha.context"
 
 
@@ -75,7 +91,7 @@ def cluster_options(command: F) -> F:
         help="json: an object for each row.",
     )  # fmt: skip
     add_timeout = click.option(
-        "--timeout", "timeout_s", type=click.FloatRange(0.01), default=5.0, show_default=True, metavar="SECONDS",
+        "--timeout", "timeout_s", type=SECONDS, default=5.0, show_default=True, metavar="SECONDS",
         help="For each answer.",
     )  # fmt: skip
     return brokers_option(told)(add_format(add_timeout(command)))

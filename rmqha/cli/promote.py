@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqha.cli.errors import CliError
-from rmqha.cli.options import addresses_option
+from rmqha.cli.options import SECONDS, addresses_option
 from rmqha.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
     help="Though this slave's log has damaged records, a start cut it, or its tables were lost.",
 )
 @click.option("--execute", is_flag=True, help="Change the file. Without, nothing is changed.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=3.0, show_default=True, metavar="SECONDS",
+@click.option("--timeout", "timeout_s", type=SECONDS, default=3.0, show_default=True, metavar="SECONDS",
               help="For each answer.")  # fmt: skip
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True,
               help="json: one object with all that was found and done.")  # fmt: skip

@@ -12,7 +12,7 @@ from typing import IO, Any
 import click
 
 from rmqha.cli.errors import CliError
-from rmqha.cli.options import brokers_option
+from rmqha.cli.options import SECONDS, brokers_option
 from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 
 
@@ -52,7 +52,7 @@ Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unrea
 @click.option("--no-wait", is_flag=True, help="Let the broker answer before flush and replication (WAIT=false).")
 @click.option("--window", type=click.IntRange(1, 100_000), default=64, show_default=True,
               help="Unanswered messages at one time.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.001), default=10.0, show_default=True,
+@click.option("--timeout", "timeout_s", type=SECONDS, default=10.0, show_default=True,
               metavar="SECONDS", help="For one message's answer.")  # fmt: skip
 @click.option("--retries", type=click.IntRange(0, 1000), default=0, show_default=True,
               help="Try a message again so often after an error that may pass, within --timeout: 16 bridge a restart "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rmqha.cli.errors import CliError, UnreachableError
-from rmqha.cli.options import brokers_option, span_option
+from rmqha.cli.options import SECONDS, brokers_option, span_option
 from rmqha.cli.output import takes_unicode
 from rmqha.exit_codes import EXIT_CRITICAL, EXIT_FAILED, EXIT_OK
 
@@ -44,7 +44,7 @@ A RocketMQ broker is asked the same way and tells less.
 @click.option("--wait", type=click.Choice(["in-sync"]),
               help="Until the replicas are in sync, or --timeout. A master knows how long its log is: better "
               "ask it. A slave knows whether it has topics, groups and offsets as well.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.01), default=None, metavar="SECONDS",
+@click.option("--timeout", "timeout_s", type=SECONDS, default=None, metavar="SECONDS",
               help="For the answer (5), or for --wait (60).")  # fmt: skip
 @click.option("--warn-lag", "warn_s", callback=span_option, metavar="SPAN",
               help="Degraded, if a replica lacks something for longer: 500ms, 10s, 1m. A master tells it of its slaves "

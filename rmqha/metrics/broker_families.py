@@ -10,6 +10,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.certificates import first_to_expire, why_kept
 from rmqha.metrics.families import counter, counters, gauge, gauges, histogram
 from rmqha.metrics.readiness import why_not_ready
+from rmqha.replication.catch_up_plan import PeerState
 from rmqha.store.status import PutMessageStatus
 
 SEND_OK = "SEND_OK"
@@ -112,6 +113,7 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
 def troubles(broker: BrokerController) -> Iterator[Metric]:
     """What else makes a broker degraded in `rmqha status`, and costs no message by itself."""
     store, facts, permissions = broker.store, broker.replication.facts(), broker.access.permissions
+    unfit = [peer for peer in facts.get("catch_up", ()) if peer["state"] == PeerState.UNFIT.value]
     told = {
         "lost_queues": store.queue_rebuild.describe(),
         "damaged_records": store.damaged_records.describe(store.min_offset),
@@ -122,7 +124,8 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "crowded": broker.server is not None and broker.server.crowded(now=trio.current_time()),
         "certificates": why_kept(),
         "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),
-        "group_clashes": facts.get("circle") or broker.replication.group.clashes(now=trio.current_time()),
+        "doubt": facts.get("doubt"),
+        "group_clashes": facts.get("circle") or unfit or broker.replication.group.clashes(now=trio.current_time()),
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "peers_unheard": facts.get("peers_unheard"),
         "not_learned": facts.get("not_learned"),

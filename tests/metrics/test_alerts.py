@@ -253,6 +253,7 @@ async def test_troubles_that_no_small_broker_has(
 
 
 CERTIFICATE = ("rmqha_certificate_expires_timestamp_seconds", frozenset({("path", "/etc/rmqha/a.pem")}))
+DOUBT = ("rmqha_trouble", frozenset({("kind", "doubt")}))
 GROUP = ("rocketmq_group_diff", frozenset({("group", "g"), ("topic", "t")}))
 
 
@@ -261,6 +262,7 @@ GROUP = ("rocketmq_group_diff", frozenset({("group", "g"), ("topic", "t")}))
     [
         (CERTIFICATE, 15 * 86_400.0, 13 * 86_400.0, "RmqhaCertificateExpires"),
         (GROUP, 9_000.0, 11_000.0, "RmqhaGroupFallsBehind"),
+        (DOUBT, 0.0, 1.0, "RmqhaInDoubt"),
     ],
 )
 async def test_troubles_of_what_a_bare_broker_lacks(
