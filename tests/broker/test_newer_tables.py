@@ -428,3 +428,21 @@ async def test_tables_that_are_gone_beside_a_log_are_told_of(autojump_clock: Moc
         assert any("topics.json was missing when this broker started" in reason for reason in verdict.reasons)
     async with machine.broker() as broker:
         assert broker.metadata.files.lost == [], "until the next start"
+
+
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_a_pair_that_lost_its_tables_beside_equal_logs_goes_on(mode: str, autojump_clock: MockClock) -> None:
+    """Each waited for the other's, for ever."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE), master.broker(**ROLES[1]):
+        await trio.sleep(10)
+        await send_delayed(master, *TEN)
+    for machine in (master, slave):
+        for name in [name for name in machine.disk.files if "config" in name]:
+            del machine.disk.files[name]
+    settings = ROLES[1] | PEERS | {"haCatchUpAtStart": mode}
+    async with slave.broker(**SLAVE) as peer, master.broker(**settings), master.client() as client:
+        await trio.sleep(100)
+        assert (await ask(client, send_request(b"x"))).code == 0
+        assert not peer.replication.facts()["not_learned"]

@@ -39,6 +39,17 @@ def test_who_takes_no_answers_is_passed_over() -> None:
     assert [producers.any_connection("g") for _ in range(3)] == [member] * 3
 
 
+def test_a_look_passes_over_more_of_them_than_are_tried_at_once() -> None:
+    """Of four, three of whom had answers to take, the last was not asked for a quarter of an hour."""
+    producers = ProducerManager()
+    deaf: list[Any] = [Member(takes_answers=False) for _ in range(3)]
+    member: Any = Member()
+    for one in (*deaf, member):
+        register(producers, "g", one)
+    assert producers.any_connection("g", is_used=False) is deaf[0]
+    assert [producers.any_connection("g", is_used=False) for _ in range(2)] == [member] * 2
+
+
 def test_nothing_is_left_of_who_has_left() -> None:
     producers = ProducerManager()
     members: list[Any] = [Member() for _ in range(3)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 import structlog
@@ -20,6 +21,9 @@ logger = structlog.get_logger()
 
 _SAVED_AGAIN_S: Final = 5.0
 _ASKED_AGAIN_S: Final = 5.0
+_WAITS_S: Final = 20.0
+"""So long a peer that holds nothing more, and tells no tables, keeps a master from taking sends."""
+_GOES_ON: Final = "sends are taken meanwhile; it is asked again"
 _WITHOUT_NEWER: Final = (
     "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
     "topics and groups are as this store has them"
@@ -49,6 +53,8 @@ class TakesTablesBack:
         self._queue_ends_client: Final = queue_ends_client
         self._are_lost = False
         """At the start there was a log, and no table."""
+        self._waits_until = -inf
+        self._told_why = ""
         self._has_taken_back = False
         self._told_to = -1
         """Where the log of the peer ends whose tables are these."""
@@ -91,6 +97,8 @@ class TakesTablesBack:
             self.told_by.discard(str(peer))
             if lacks_tables and not is_begun:
                 await self._take_newer(peer, lacks_tables=True)
+        elif self.are_awaited and not is_longer:
+            await self._take_if_it_can(peer, there)
         elif (is_longer and (takes_back or not is_begun)) or (is_begun and not self._metadata.had_topics):
             await self._take_all(peer, there, lacks_tables=lacks_tables, is_longer=is_longer)
         elif is_longer:
@@ -98,6 +106,17 @@ class TakesTablesBack:
             if not await self._take_newer(peer, lacks_tables=False):
                 self.told_by.discard(str(peer))
             await self._metadata.save()
+
+    async def _take_if_it_can(self, peer: MasterAddress, there: LogRange | None) -> None:
+        """Of a peer without more of the log; it may have lost its own as well, and wait for those here."""
+        try:
+            await self._take_all(peer, there, lacks_tables=True, is_longer=False)
+        except RemoteProtocolError as error:
+            if trio.current_time() < self._waits_until:
+                raise
+            if str(error) != self._told_why:
+                logger.warning("master_link.tables_not_taken_back", peer=str(peer), reason=str(error), next=_GOES_ON)
+            self._told_why = str(error)
 
     async def _take_all(
         self, peer: MasterAddress, there: LogRange | None, *, lacks_tables: bool, is_longer: bool
@@ -178,6 +197,7 @@ class TakesTablesBack:
         """
         if not self._metadata.had_topics:
             self._are_lost = self._store.min_offset < self._store.max_offset
+            self._waits_until = trio.current_time() + _WAITS_S
             try:
                 if not self._note.look():
                     await self._note.make_in_thread()

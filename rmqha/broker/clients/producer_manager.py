@@ -98,7 +98,7 @@ class ProducerManager:
     ) -> Connection | None:
         """One of a group's that ``may``, each in its turn; of the next few one that takes answers. Or None.
 
-        It is its turn until it ``is_used``.
+        It is its turn until it ``is_used``; of those that take none, until they were tried.
         """
         group = self._groups.get(name)
         if group is None:
@@ -108,8 +108,8 @@ class ProducerManager:
         if not tried:
             return None
         chosen = next((connection for connection in tried if connection.takes_answers), tried[0])
-        if is_used:
-            members.move_to_end(chosen)
+        for done in [chosen] if is_used else [] if chosen.takes_answers else tried:
+            members.move_to_end(done)
         return chosen
 
     def find_connection(self, client_id: str) -> Connection | None:

@@ -29,7 +29,6 @@ from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.log_limit import LogLimit
 from rmqha.replication.watermark import Complete, Watermark
-from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.waiting import DeadlineService
 
@@ -156,8 +155,24 @@ class TransactionalMessageBridge:
             StoreReadError: nothing can be read at present.
         """
         views, next_offset = self.read_records(OP_TOPIC, offset)
+        return [self._of_what_lay_before(mark_in(view), physical_offset_at(view)) for view in views], next_offset
+
+    def _of_what_lay_before(self, mark: Mark, at: int) -> Mark:
+        """Where the queue of half messages began anew, an old mark names places of others, which lie behind it."""
+        return Mark(mark.queue_offset, [place for place in mark.half_offsets if self._lies_before(at, place)])
+
+    def _lies_before(self, at: int, place: int) -> bool:
+        """Whether the message at a ``place`` of its queue does, or went with the log's first files.
+
+        Raises:
+            StoreReadError: that place leads to no message: the queue is damaged, and is built again.
+        """
         queue = self._store.queues.find(HALF_TOPIC, QUEUE_ID)
-        return [_of_what_lay_before(mark_in(view), physical_offset_at(view), queue) for view in views], next_offset
+        if queue is None or (unit := queue.unit(place)) is None:
+            return queue is not None and place < queue.min_offset_in_queue
+        if unit[0] >= at:
+            self._store.get_message(HALF_TOPIC, QUEUE_ID, place, max_msg_nums=1)
+        return unit[0] < at
 
     @property
     def taken_to(self) -> int:
@@ -249,14 +264,3 @@ class TransactionalMessageBridge:
                 await trio.sleep(_LOOKS_AGAIN_S)
             return True
         return False
-
-
-def _of_what_lay_before(mark: Mark, at: int, queue: ConsumeQueue | None) -> Mark:
-    """Where the queue of half messages began anew, an old mark names places of others, which lie behind it."""
-    return Mark(mark.queue_offset, [place for place in mark.half_offsets if queue and _lies_before(at, place, queue)])
-
-
-def _lies_before(at: int, place: int, queue: ConsumeQueue) -> bool:
-    """Whether the message at a ``place`` of its queue does, or went with the log's first files."""
-    unit = queue.unit(place)
-    return place < queue.min_offset_in_queue if unit is None else unit[0] < at
