@@ -358,10 +358,12 @@ async def test_all_stop_at_once(autojump_clock: MockClock) -> None:
     async with group_of() as group:
         await group.wait_master()
         begun_at = trio.current_time()
-        async with trio.open_nursery() as nursery:
-            for node in group.nodes.values():
-                nursery.start_soon(node.stop)
+        with capture_logs() as logs:
+            async with trio.open_nursery() as nursery:
+                for node in group.nodes.values():
+                    nursery.start_soon(node.stop)
         assert trio.current_time() - begun_at < 3
+        assert len([log for log in logs if log["event"] == "dledger_tables.not_handed_over"]) == 1
 
 
 async def test_unless_it_was_restarted_meanwhile(autojump_clock: MockClock) -> None:

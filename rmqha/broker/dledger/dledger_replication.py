@@ -41,6 +41,7 @@ from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
 
+_NOT_HANDED_OVER: Final = "no member took what came since it asked last: the next to lead may not know of it"
 _LOOKS_AGAIN_S: Final = 0.01
 _SLOW_S: Final = 10.0
 """A leader that is not yet master after this time logs what it waits for, and again each time it has passed."""
@@ -207,6 +208,8 @@ class DLedgerReplication:
             has_successor = DLedgerResponseCode.SUCCESS in codes or self._state.is_follower
             while has_successor and not self._tables.are_told:  # noqa: ASYNC110 - a link tells nobody
                 await trio.sleep(_LOOKS_AGAIN_S)
+        if not self._tables.are_told and len(self._member.peers) > 1:
+            logger.warning("dledger_tables.not_handed_over", next=_NOT_HANDED_OVER)
 
     async def take_leave(self) -> None:
         """As :meth:`Replication.take_leave`: what was acknowledged is with a majority."""

@@ -35,7 +35,10 @@ logger = structlog.get_logger()
 _AGAIN_S: Final = 0.5
 _LOOKS_AGAIN_S: Final = 0.1
 _NEXT: Final = "asked again; reads go on. If it is a broker of RocketMQ's, set namesrvAddr on all"
-_WRONG_ADDRESS: Final = "correct its brokerIP1 and listenPort; without it topics, groups and offsets stay there alone"
+_WRONG_ADDRESS: Final = (
+    "topics, groups and offsets stay there alone, and are lost with its leadership: stop all members, that one last, "
+    "correct its brokerIP1 and listenPort, and start all"
+)
 _NEXT_WITHOUT_ENDS: Final = (
     "this broker takes messages all the same: in queues whose messages had all expired it begins at 0 again, and "
     "consumers that were farther pass over them until they are reset"
