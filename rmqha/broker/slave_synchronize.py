@@ -171,18 +171,22 @@ class SlaveSynchronize:
         take_groups: Callable[[SubscriptionGroupTable], None],
         next_offset: NextOffset | None,
     ) -> str:
+        """All or nothing: who does not have one of them itself says little by the others."""
         try:
             async with self._link.open(address) as client:
                 await self._link.check_group(client)
-                if topics := await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
-                    take_topics(topics)
-                groups = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-                take_groups(await ask_table(client, groups, SubscriptionGroupTable.from_json))
+                topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
+                code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+                groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
                 offsets = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
-                told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
-                await self._offsets.merge_from_master(told if next_offset is None else _beyond(next_offset, told))
                 deliveries = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
-                self._delay_offsets.take_newer(deliveries, log_end=await ask_log_end(client))
+                log_end = await ask_log_end(client)
+            if topics:
+                take_topics(topics)
+            take_groups(groups)
+            self._delay_offsets.take_newer(deliveries, log_end=log_end)
+            told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
+            await self._offsets.merge_from_master(told if next_offset is None else _beyond(next_offset, told))
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return str(error)
         return ""

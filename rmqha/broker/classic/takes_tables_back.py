@@ -21,6 +21,7 @@ logger = structlog.get_logger()
 
 _SAVED_AGAIN_S: Final = 5.0
 _ASKED_AGAIN_S: Final = 5.0
+_ASKED_AGAIN_MAX_S: Final = 60.0
 _WAITS_S: Final = 20.0
 """So long a peer that holds nothing more, and tells no tables, keeps a master from taking sends."""
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
@@ -177,12 +178,14 @@ class TakesTablesBack:
 
         A slave does not take over what this broker began with before a minute has passed.
         """
+        pause_s = _ASKED_AGAIN_S
         while self.are_awaited:
             for peer in peers():
                 with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
                     if (there := await probe(peer)) is not None:
                         await self.take(peer, there, is_longer=False)
-            await trio.sleep(_ASKED_AGAIN_S)
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _ASKED_AGAIN_MAX_S)
 
     async def _make_note(self) -> None:
         try:
