@@ -87,7 +87,7 @@ def promote(
     }
     found = obstacles(own, others, old)
     in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
-    told = [*stakes(own, others, old), *_awaited_as_master(config)]
+    told = [*stakes(own, others, old), *_not_compared(others), *_awaited_as_master(config)]
     told += [
         f"{one}: this name server does not answer; replicas that it alone knows are not compared" for one in silent
     ]
@@ -140,6 +140,12 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
             "as a master by this file it would begin with another log",
         )
     return config, own
+
+
+def _not_compared(others: "list[Replica]") -> list[str]:
+    """Who reads that nothing is in the way has to know that nobody was asked."""
+    is_known = any(one.is_slave for one in others)
+    return [] if is_known else ["no other slave was compared: none is known that answers; name each by --peer"]
 
 
 def _awaited_as_master(config: "BrokerConfig") -> list[str]:

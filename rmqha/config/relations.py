@@ -108,7 +108,9 @@ def _index(config: BrokerConfig) -> Problems:
 
 
 def _peers(config: BrokerConfig) -> Problems:
-    """A master that asked itself would believe what it knows already."""
+    """A master that asked itself would believe what it knows already; one that asks a peer twice, that two know it."""
+    for peer in {peer for peer in config.ha_peers if config.ha_peers.count(peer) > 1}:
+        yield Problem("haPeers", f"haPeers names {peer} twice: each replica counts once")
     for peer in () if config.is_slave else config.ha_peers:
         if _is_own_ha_port(config, peer):
             yield Problem("haPeers", f"haPeers names {peer}, this broker's own HA port; name the other replicas only")
