@@ -648,6 +648,38 @@ async def test_nothing_is_taken_of_a_leader_whose_broker_still_starts(
         assert [queues_of(node, "made") for node in group.nodes.values() if node is not late] == [7, 7]
 
 
+async def test_who_could_not_take_newer_tables_that_it_knows_of_says_so(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had followed nobody in its process, and became master with its own old ones without a word."""
+
+    async def fails(tables: SlaveSynchronize, _address: str, **_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        tables.failure = "its listenPort is not reached"
+
+    async with group_of() as group:
+        leader = await group.wait_master()
+        await group.send(b"0")
+        late, other = await followers_of(group)
+        await trio.sleep(20)
+        late.kill()
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        await group.wait(lambda: queues_of(other, "made") == 7)
+        await trio.sleep(20)
+        leader.kill()
+        vote_at = DLedgerLeaderElector._vote_at
+
+        def vote_after_late(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
+            vote_at(elector, now, extra_s if elector._state.self_id == late.name else 60)
+
+        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_late)
+        monkeypatch.setattr(SlaveSynchronize, "synchronize", fails)
+        with capture_logs() as logs:
+            await late.start()
+            await group.wait(lambda: late.is_master, limit_s=60)
+        assert "dledger_tables.not_taken_over" in [log["event"] for log in logs]
+
+
 async def test_a_group_that_was_started_anew_goes_on_with_what_its_disks_have(autojump_clock: MockClock) -> None:
     """Nobody has newer tables; and who is away is not waited for."""
     async with group_of() as group:

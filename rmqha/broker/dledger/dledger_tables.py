@@ -241,9 +241,8 @@ class DLedgerTables:
                 await self._take_tables(self._followed)
         if self._has_had_tables:
             await self._take_last_changes()
-        if not self._has_had_tables:  # else its own may be newer than the others'
-            await self._take_newest()
-        if not self._has_tables:
+        is_sure = self._has_had_tables or await self._take_newest()
+        if not (self._has_tables and is_sure):
             logger.warning("dledger_tables.not_taken_over", leader=self._followed, next=_NEXT_WITHOUT_TABLES)
         if self._metadata.topics.learned:
             await self._grow_learned_topics()
@@ -309,7 +308,7 @@ class DLedgerTables:
         async def look_at(peer: str) -> None:
             address = await self._ask(peer)
             if address and (origin := await self._link.ask_tables_origin(address)):
-                found[address] = origin
+                found[address] = origin = self._of_this_history(origin)
                 if origin >= last:
                     nursery.cancel_scope.cancel()
 
@@ -324,19 +323,26 @@ class DLedgerTables:
         if limit.cancelled_caught:
             logger.warning("dledger_tables.last_changes_not_taken", next=_NEXT_WITHOUT_CHANGES)
 
-    async def _take_newest(self) -> None:
+    def _of_this_history(self, origin: TablesOrigin) -> TablesOrigin:
+        """Terms that are yet to come are of another one: somebody's copy of a disk."""
+        return origin if origin.term < self._store.role.term else TablesOrigin(-1)
+
+    async def _take_newest(self) -> bool:
         """Take the newest tables of those that others have, or found on their disks.
 
         What they had from this member, before it was restarted, is mostly older: a topic or a group is on its disk
         before anybody hears of it. Where that disk took nothing more for a while, or is a copy, it is newer, and
-        these go forward by it. Terms that are yet to come are of another history: somebody's copy of a disk.
+        these go forward by it.
+
+        Returns:
+            Whether a majority was heard, and what it has that is newer was taken; it is told of else.
         """
         found, own, peers = dict[str, TablesOrigin](), self.origin, self._member.peers
 
         async def look_at(peer: str) -> bool:
             address = await self._ask(peer)
             if address and (origin := await self._link.ask_tables_origin(address)):
-                found[address] = origin if origin.term < self._store.role.term else TablesOrigin(-1)
+                found[address] = self._of_this_history(origin)
             return address == "" or address in found
 
         def is_found() -> bool:
@@ -353,19 +359,22 @@ class DLedgerTables:
         await self._ask_others(look_at, is_found)
         if are_own():
             if own.term < newest().term or own.for_ms < newest().for_ms:
-                await self._go_forward(max(found, key=lambda one: found[one]))
-            return
+                return await self._go_forward(max(found, key=lambda one: found[one]))
+            return True
         with trio.move_on_after(_OTHERS_S):
             for address in sorted(found, key=lambda one: found[one], reverse=True):
                 if found[address] > own and not self._has_had_tables:
                     await self._slave_synchronize.synchronize(address)
+        is_newest = self._has_had_tables or not newest() > own
+        return is_newest and len(found) + 1 > len(peers) // 2
 
-    async def _go_forward(self, address: str) -> None:
-        """Take what this member told the broker there, in a process before, and does not know any more."""
+    async def _go_forward(self, address: str) -> bool:
+        """Take what this member told the broker there, in a process before, and does not know any more; or say why."""
         failure = "it does not answer"
         with trio.move_on_after(_OTHERS_S):
             failure = await self._slave_synchronize.take_newer(address, next_offset=None)
         logger.info("dledger_tables.gone_forward", address=address, failure=failure or None)
+        return not failure
 
     async def _learn_ends_of(self, peer: str) -> bool:
         """Whether there is no use in asking it again."""
