@@ -524,22 +524,26 @@ async def test_all_members_of_a_group_are_asked_in_turn(machine: Machine, autoju
         assert counts[0] >= counts[1] - 1 > 2
 
 
-async def test_a_mark_that_is_refused_is_stored_when_that_can_be(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where the log's file ends behind a commit, and the next one cannot be made: after a restart it came twice."""
+def put_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the log's file ends behind a commit, and the next one cannot be made; or a slave got no more."""
     put = PutMessageService.put
 
-    def put_no_mark(service: PutMessageService, puts: list[Put[Any]], caller: Any) -> None:
+    def put_others(service: PutMessageService, puts: list[Put[Any]], caller: Any) -> None:
         for one in puts:
             if one.request.topic == OP_TOPIC:
                 caller.refuse(one.asked, AppendResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, remark="no next file"))
         put(service, [one for one in puts if one.request.topic != OP_TOPIC], caller)
 
+    monkeypatch.setattr(PutMessageService, "put", put_others)
+
+
+async def test_a_mark_that_is_refused_is_stored_when_that_can_be(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         half = await producer.prepare(b"money")
         with monkeypatch.context() as patch, capture_logs() as logs:
-            patch.setattr(PutMessageService, "put", put_no_mark)
+            put_no_mark(patch)
             answer = await producer.end(half, COMMIT)
             assert answer is not None
             assert answer.code == 0
@@ -551,3 +555,29 @@ async def test_a_mark_that_is_refused_is_stored_when_that_can_be(
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.end(half, COMMIT)
         assert [message.body for message in await seen(broker)] == [b"money"]
+
+
+@pytest.mark.parametrize("filler", [0, 3000])
+async def test_a_commit_whose_mark_did_not_come_counts_for_the_next_master(
+    machine: Machine, filler: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked about, and stored a second time."""
+    with monkeypatch.context() as patch:
+        put_no_mark(patch)
+        async with machine.broker(), producer_of(machine) as producer:
+            halves = [await producer.prepare(body) for body in (b"money", b"open", b"more")]
+            for half in (halves[0], halves[2]):
+                answer = await producer.end(half, COMMIT)
+                assert answer is not None
+                assert answer.code == 0
+            for _ in range(filler // 1000):
+                await producer.ask(send_request(bytes(1000), topic="other"))
+    machine.disk.power_cut()
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await trio.sleep(30)
+        assert {message.body for _, message in [await producer.wait_asked(1)]} == {b"open"}
+        assert len(await seen(broker, topic=OP_TOPIC)) >= 2, "it has its mark now"
+        for half in halves:
+            await producer.end(half, COMMIT)
+        assert sorted(message.body for message in await seen(broker)) == [b"money", b"more", b"open"]

@@ -198,6 +198,17 @@ def key_of(half: StoredMessage) -> HalfKey | None:
     return _key(half.properties_raw, half.born_timestamp_ms, half.body_crc, len(half.body))
 
 
+def is_committed_by(half: StoredMessage, commit: StoredMessage) -> bool:
+    """Whether that message is what consumers see of this half message: all brokers copy what is compared."""
+    return (
+        commit.topic == real_destination(half)[0]
+        and commit.born_timestamp_ms == half.born_timestamp_ms
+        and commit.body == half.body
+        and find_property(commit.properties_raw, UNIQ_KEY.encode())
+        == find_property(half.properties_raw, UNIQ_KEY.encode())
+    )
+
+
 def place_of(record: memoryview) -> HalfPlace:
     """Of a half message in the log."""
     crc, queue_offset, born_timestamp_ms, body_at, topic_at = _parts_of(record)

@@ -14,8 +14,10 @@ from rmqha.broker.transaction.fates import KEPT_MAX, Fates
 from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC, first_place
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.codec.record.message import StoredMessage
-from rmqha.errors import StoreError
+from rmqha.errors import CorruptLogError, StoreError
 
+_COMMITS_WITHIN: Final = 8 << 20
+"""Bytes at the log's end."""
 _DISPATCHED_S: Final = 15.0
 
 _SEARCHED_WITHIN_S: Final = 15.0
@@ -62,6 +64,35 @@ async def learn_marks(bridge: TransactionalMessageBridge, fates: Fates) -> set[i
         offset = next_offset
         await trio.lowlevel.checkpoint()
     return marked
+
+
+async def learn_commits(bridge: TransactionalMessageBridge, fates: Fates) -> list[int]:
+    """Tell ``fates`` which half messages have ended by the last commits in the log, whose marks may not have come.
+
+    A mark follows its commit in the log. A master that is killed may have sent a slave the one without the other, and
+    one whose log could not go on has stored the one alone.
+
+    Returns:
+        The places of those that no mark told of.
+
+    Raises:
+        StoreReadError: they cannot be read at present.
+    """
+    (offset, end), places = bridge.tail(_COMMITS_WITHIN), list[int]()
+    while offset < end:
+        try:
+            found, next_offset = bridge.ended_by_commits(offset, end)
+        except CorruptLogError:  # it is told of where it is met; a queue may lead beside a record as well
+            break
+        for place in found:
+            if not fates.has_ended(place):
+                fates.end(place)
+                places.append(place)
+        if next_offset == offset:
+            break
+        offset = next_offset
+        await trio.lowlevel.checkpoint()
+    return places
 
 
 class MarkSearch:

@@ -19,12 +19,13 @@ from rmqha.broker.transaction.half_message import (
     QUEUE_ID,
     Mark,
     first_place,
+    is_committed_by,
     key_of,
     mark_in,
     place_of,
     without_first_place,
 )
-from rmqha.codec.record.layout import physical_offset_at
+from rmqha.codec.record.layout import SysFlag, physical_offset_at
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.log_limit import LogLimit
@@ -38,6 +39,8 @@ _LOOKS_AGAIN_S: Final = 0.01
 _PATIENCE_S: Final = 20.0
 """A queue whose unit leads nowhere is mostly built again, which has begun by then."""
 _FORGOTTEN_S: Final = 300.0
+_TAILS_MAX: Final = 4
+"""So many times what was asked for is read of the log at most."""
 _DAMAGED_NEXT: Final = "'rmqha log verify STORE' shows what is damaged; docs/operations.md, 'A damaged record'"
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
@@ -206,6 +209,47 @@ class TransactionalMessageBridge:
         """The place in its queue of the first message that lies at or behind this position of the log."""
         queue = self._store.queues.find(topic, QUEUE_ID)
         return 0 if queue is None else max(queue.end_before(physical_offset), queue.min_offset_in_queue)
+
+    def tail(self, size: int) -> tuple[int, int]:
+        """Where some record lies, about ``size`` bytes or more before the log's end, and that end.
+
+        As far as these queues lead there: if they do not, nothing of that has to do with transactions, or too little.
+        """
+        end = self._store.max_offset
+        near = max(end - size, self._store.min_offset)
+        places = [(topic, self.first_behind(topic, near)) for topic in (HALF_TOPIC, OP_TOPIC)]
+        found = [self.position_of(topic, at) for topic, place in places for at in (place - 1, place)]
+        return min((at for at in found if at is not None and end - _TAILS_MAX * size <= at < end), default=end), end
+
+    def ended_by_commits(self, begin: int, end: int) -> tuple[list[int], int]:
+        """Of which half messages the commits lie in the log from ``begin`` on, by their places, and where to go on.
+
+        Raises:
+            CorruptLogError: no record lies there.
+            StoreReadError: it cannot be read at present.
+        """
+        log = self._store.commit_log
+        records, next_offset = log.records(begin, end)
+        found = list[int]()
+        for record in records:
+            if record.sys_flag & SysFlag.TRANSACTION_TYPE == SysFlag.TRANSACTION_COMMIT:
+                view = log.record_at(record.commit_log_offset, end=end)
+                place = None if view is None else self._half_of(view)
+                found += [] if place is None else [place]
+        return found, next_offset
+
+    def _half_of(self, record: memoryview) -> int | None:
+        """The place of the half message that it says it commits, if that is so: clients store what they like."""
+        try:
+            commit = decode_message(record)
+        except CorruptLogError:
+            return None
+        place = self.first_behind(HALF_TOPIC, commit.prepared_transaction_offset)
+        if self.position_of(HALF_TOPIC, place) != commit.prepared_transaction_offset:
+            return None
+        messages, _ = self.read(HALF_TOPIC, place, count=1)
+        half = messages[0] if messages and messages[0].queue_offset == place else None
+        return place if half is not None and is_committed_by(half, commit) else None
 
     def next_half_message(self, offset: int) -> NextHalf:
         """The first half message that can be read from ``offset`` on in its queue.

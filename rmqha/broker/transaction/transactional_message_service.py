@@ -33,7 +33,7 @@ from rmqha.broker.transaction.half_message import (
     removal_mark,
     without_first_place,
 )
-from rmqha.broker.transaction.marks import MarkSearch, learn_marks
+from rmqha.broker.transaction.marks import MarkSearch, learn_commits, learn_marks
 from rmqha.broker.transaction.places import EarlierPlaces, learn_places
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.transaction.transactional_message_bridge import NextHalf, TransactionalMessageBridge
@@ -208,9 +208,10 @@ class TransactionalMessageService:
             fates, begin = mastership.fates, mastership.half_offset
             marked = await learn_marks(self._bridge, fates)
             later = await learn_places(self._bridge, fates, begin=begin, earlier=mastership.earlier)  # marks may go
+            unmarked = await learn_commits(self._bridge, fates)
             if not self._is_present(mastership):
                 return
-            for place in later:
+            for place in [*later, *unmarked]:
                 if fates.has_ended(place) and place not in marked:
                     await self._mark(place)
         except (StoreError, ProtocolError) as error:
