@@ -20,6 +20,7 @@ Findings = Iterator[Finding]
 _SLAVE: Final = "SLAVE"
 _NO_FACTS: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What comes of reading facts that are none."""
+_REFUSED: Final = "Connection refused"
 
 
 def check_relations(config: BrokerConfig) -> Findings:
@@ -226,12 +227,17 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     host = "127.0.0.1" if config.bind_address in ("0.0.0.0", "::") else config.bind_address  # noqa: S104 - not bound
     address = join_address(host, config.listen_port)
     try:
-        verdict = judge(read_status(runtime_table(address, timeout_s=timeout_s)))
+        facts = read_status(runtime_table(address, timeout_s=timeout_s))
+        verdict, unnamed = judge(facts), _unnamed(config, facts)
     except SilentError as error:
         told = "is its process stopped, or its disk stuck? Look at its log's last line; then restart it"
         yield Finding(FAIL, "status", escaped(f"it runs, and does not answer at {address}: {error.why}"), told)
         return
     except CliError as error:
+        if _REFUSED in error.why:
+            what = f"a broker runs on this store (it holds the lock), and none listens at {address}"
+            yield Finding(FAIL, "status", what, "is this file a copy of its? A start by it is refused")
+            return
         yield Finding(WARN, "status", escaped(f"{error.message}: {error.why}"), "'rmqha status -b' asks it as well")
         return
     except _NO_FACTS as error:
@@ -240,3 +246,13 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     levels: dict[str, Level] = {"ok": OK, "degraded": WARN}
     level = levels.get(verdict.level, FAIL)
     yield Finding(level, "status", escaped("; ".join([f"{verdict.level}: {verdict.summary}", *verdict.reasons])))
+    yield from unnamed
+
+
+def _unnamed(config: BrokerConfig, facts: dict[str, Any]) -> list[Finding]:
+    """Of more slaves than haPeers names one at least is never asked what this master may have lost."""
+    live, named = facts["ha"]["live_slaves"], len(config.ha_peers)
+    if config.is_slave or not 0 < named < live:
+        return []
+    what = f"{live} slaves follow, and it names {named}: what the others alone have acknowledged nobody would ask for"
+    return [Finding(WARN, "haPeers", what, "name the HA port of each replica, and restart this master")]

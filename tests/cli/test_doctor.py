@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from rmqha.cli import doctor_host, doctor_peers
+from rmqha.cli.errors import UnreachableError
 from rmqha.cli.finding import Finding
 from rmqha.cli.main import run
 from rmqha.codec.codes import RequestCode
 from rmqha.config import BrokerConfig, load_config
 from rmqha.store.disk import DiskUsage
 from rmqha.store.os_disk import OsDisk
+from tests.cli.facts import connection, master
 from tests.cli.fake_brokers import FakeBrokers, answer, runtime
 
 Output = pytest.CaptureFixture[str]
@@ -227,3 +229,28 @@ def test_all_is_told_and_counted(tmp_path: Path, capsys: Output) -> None:
     assert not (tmp_path / "s").exists()
     path.write_text("brokerNmae=a\n")
     assert run(["doctor", "-c", str(path)]) == 2
+
+
+def test_a_store_that_another_file_s_broker_runs_on_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copied file with other ports: doctor said that its broker runs, and the start was refused."""
+
+    def refuse(address: str, *, timeout_s: float) -> None:
+        del timeout_s
+        raise UnreachableError(address, "Connection refused")
+
+    monkeypatch.setattr(doctor_peers, "runtime_table", refuse)
+    (finding,) = doctor_peers.check_own(config(listenPort="19999"), timeout_s=1.0)
+    assert (finding.level, "none listens at 127.0.0.1:19999" in finding.what) == ("fail", True)
+
+
+@pytest.mark.parametrize(("live", "level"), [(1, None), (2, "warn")])
+def test_a_slave_that_ha_peers_does_not_name_is_told_of(
+    live: int, level: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it alone had acknowledged was overwritten after the master's loss; nobody had said a word."""
+    facts = master(connection())
+    facts["ha"]["live_slaves"] = live
+    monkeypatch.setattr(doctor_peers, "runtime_table", lambda _address, *, timeout_s: {})
+    monkeypatch.setattr(doctor_peers, "read_status", lambda _table: facts)
+    findings = [*doctor_peers.check_own(config(haPeers="10.0.0.2:10912"), timeout_s=1.0)]
+    assert [finding.level for finding in findings if finding.area == "haPeers"] == ([level] if level else [])
