@@ -251,8 +251,8 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
 
 def _unnamed(config: BrokerConfig, facts: dict[str, Any]) -> list[Finding]:
     """Of more slaves than haPeers names one at least is never asked what this master may have lost."""
-    live, named = facts["ha"]["live_slaves"], len(config.ha_peers)
-    if config.is_slave or not 0 < named < live:
+    live, named = (facts.get("ha") or {}).get("live_slaves", 0), len(config.ha_peers)
+    if config.is_slave or config.enable_dleger_commit_log or not 0 < named < live:
         return []
     what = f"{live} slaves follow, and it names {named}: what the others alone have acknowledged nobody would ask for"
     return [Finding(WARN, "haPeers", what, "name the HA port of each replica, and restart this master")]

@@ -198,7 +198,8 @@ class DLedgerServer:
     def _services(self) -> list[Callable[[], Awaitable[None]]]:
         """What flushes, tells who leads, and deletes old files: those of a broker's log its own cleaning deletes."""
         flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
-        note = Membership(self._options, self._disk, self.store, self.pusher, append_barrier=self.append_barrier)
+        ask, barrier = self.rpc.ask_metadata, self.append_barrier
+        note = Membership(self._options, self._disk, self.store, self.pusher, ask=ask, append_barrier=barrier)
         services: list[Callable[[], Awaitable[None]]] = [flush.run, self._role_log.watch, note.run]
         if self._broker is not None:
             return services

@@ -10,9 +10,11 @@ from typing import Any, Final
 import structlog
 import trio
 
+from rmqha.codec.dledger_wire import MetadataResponse
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.giving_way import AskMetadata
 from rmqha.dledger.other_members import OtherMembers
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import StoreReadError, StoreWriteError
@@ -71,7 +73,8 @@ def _read(disk: Disk, path: str) -> dict[str, Any]:
 class Membership:
     """Notes these members once a majority of them has committed anything: the note is the last list that has.
 
-    Until then the note stays as it is. A list that was tried in vain says nothing of what its members have.
+    Until then the note stays as it is. A list that was tried in vain says nothing of what its members have. What is
+    committed in a term is so by the list of its leader, which is asked: in a rolling restart it may be another one.
     """
 
     def __init__(
@@ -81,37 +84,70 @@ class Membership:
         store: DLedgerMmapFileStore,
         pusher: DLedgerEntryPusher[Any],
         *,
+        ask: AskMetadata,
         append_barrier: Callable[[], None],
     ) -> None:
         """Of a member that begins to run; ``append_barrier`` appends an entry of its term while it leads."""
         self._disk: Final = disk
         self._store: Final = store
+        self._state: Final = store.member_state
         self._pusher: Final = pusher
+        self._ask: Final = ask
         self._append_barrier: Final = append_barrier
+        self._peers: Final = sorted(options.peers)
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
-        self._members: Final = {"group": options.group, "members": sorted(options.peers)}
-        self._began_in_term: Final = store.member_state.curr_term
+        self._present: Final = {"group": options.group, "members": self._peers}
+        self._known_of: tuple[str, int] | None = None
+        """Of which leader, in which term, it is known whether it has these members."""
+        self._is_leaders = False
 
     async def run(self) -> None:
-        """Return when they are noted. That they cannot be is logged: the store says itself if its disk fails."""
-        try:
-            noted = _read(self._disk, self._path)
-            if noted == self._members:
-                return
-            while not self._has_committed():
-                if noted and self._pusher.checker is not None and self._store.ledger_end_term <= self._began_in_term:
-                    self._append_barrier()
-                await trio.sleep(_LOOKS_AGAIN_S)
-            await self._disk.replace_bytes_in_thread(self._path, json.dumps(self._members).encode())
-        except (StoreReadError, StoreWriteError) as error:
-            logger.warning("dledger_store.members_not_noted", reason=str(error))
+        """Return when they are noted. That they cannot be is logged, and tried again."""
+        noted, told = self._look(), ""
+        while noted != self._present:
+            if self._has_committed(is_changed=bool(noted)):
+                try:
+                    await self._disk.replace_bytes_in_thread(self._path, json.dumps(self._present).encode())
+                    noted = self._present
+                except StoreWriteError as error:
+                    if str(error) != told:
+                        told = str(error)
+                        logger.warning("dledger_store.members_not_noted", reason=told)
+            await trio.sleep(_LOOKS_AGAIN_S)
 
-    def _has_committed(self) -> bool:
-        """Whether an entry of a term that began since is committed: a majority of these has it, and all before it."""
-        store = self._store
-        if store.ledger_end_term <= self._began_in_term or store.committed_index < store.ledger_begin_index:
+    def _look(self) -> dict[str, Any]:
+        try:
+            return _read(self._disk, self._path)
+        except StoreReadError as error:
+            logger.warning("dledger_store.members_not_noted", reason=str(error))
+            return {}
+
+    def _has_committed(self, *, is_changed: bool) -> bool:
+        """Whether an entry of the present term is committed: a majority of these members has it, and all before it."""
+        store, term = self._store, self._state.curr_term
+        if not self._is_leaders_list():
+            return False
+        if is_changed and self._pusher.checker is not None and store.ledger_end_term < term:
+            self._append_barrier()
+        if store.committed_index < max(0, store.ledger_begin_index):
             return False
         try:
-            return store.get(store.committed_index).term > self._began_in_term
+            return store.get(store.committed_index).term == term
         except DLedgerException:
             return False
+
+    def _is_leaders_list(self) -> bool:
+        """Whether the present leader has these members; it is asked once in its term."""
+        leader, term = self._state.leader_id, self._state.curr_term
+        if self._pusher.checker is not None:
+            return True
+        if leader not in self._peers or leader == self._state.self_id:
+            return False
+
+        def on_answer(response: MetadataResponse | None) -> None:
+            if response is not None and response.leader_id == leader and response.peers:
+                self._known_of, self._is_leaders = (leader, term), sorted(response.peers) == self._peers
+
+        if self._known_of != (leader, term):
+            self._ask(leader, on_answer)
+        return self._known_of == (leader, term) and self._is_leaders

@@ -59,8 +59,8 @@ def find_others_data(config: DLedgerConfig, disk: Disk) -> OtherMembers | None:
         f"they are another member's, or {config.self_id} lost what it had voted",
         f"name directories of {config.self_id}'s own (dataStorePath, readOnlyDataStoreDirs); if these are, put "
         f"{config.default_path} back from the disk or backup that it was on, or move the data files away: a group "
-        f"gives them again to a member that begins empty. Only if no other member has them: mkdir -p "
-        f"{config.index_store_path}, and they are indexed anew",
+        f"gives them again to a member that begins empty. Only if no other member has them, write 'currTerm=1' into "
+        f"{config.default_path}/{TERM_FILE}: they are indexed anew",
     )
 
 

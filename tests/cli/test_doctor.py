@@ -14,6 +14,7 @@ from rmqha.cli import doctor_host, doctor_peers
 from rmqha.cli.errors import UnreachableError
 from rmqha.cli.finding import Finding
 from rmqha.cli.main import run
+from rmqha.cli.verdict import Verdict
 from rmqha.codec.codes import RequestCode
 from rmqha.config import BrokerConfig, load_config
 from rmqha.store.disk import DiskUsage
@@ -254,3 +255,15 @@ def test_a_slave_that_ha_peers_does_not_name_is_told_of(
     monkeypatch.setattr(doctor_peers, "read_status", lambda _table: facts)
     findings = [*doctor_peers.check_own(config(haPeers="10.0.0.2:10912"), timeout_s=1.0)]
     assert [finding.level for finding in findings if finding.area == "haPeers"] == ([level] if level else [])
+
+
+def test_a_broker_of_a_dledger_group_tells_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no slaves that could be counted."""
+    facts = {key: value for key, value in master(connection()).items() if key != "ha"}
+    monkeypatch.setattr(doctor_peers, "runtime_table", lambda _address, *, timeout_s: {})
+    monkeypatch.setattr(doctor_peers, "read_status", lambda _table: facts)
+    monkeypatch.setattr(
+        doctor_peers, "judge", lambda _facts: Verdict("degraded", "n0", ("nobody leads",), in_sync=False)
+    )
+    (finding,) = doctor_peers.check_own(config(), timeout_s=1.0)
+    assert (finding.level, finding.what) == ("warn", "degraded: n0; nobody leads")

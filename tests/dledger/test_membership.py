@@ -1,6 +1,7 @@
 """Of which group a store is, and who its members were: with others a majority need not have what was acknowledged."""
 
 import json
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from rmqha.config.load_dledger import load_dledger_settings
 from rmqha.dledger.membership import find_other_group
 from rmqha.dledger.other_members import OtherMembers
 from rmqha.dledger.server_options import ServerOptions
+from rmqha.errors import StoreWriteError
 from rmqha.store.os_disk import OsDisk
 from tests.dledger.servers import Member, ServerGroup
+from tests.sim.sim_mount import SimMount
 
 
 def options_of(base: Path, *members: str, group: str = "g") -> ServerOptions:
@@ -114,3 +117,45 @@ async def test_a_list_that_was_tried_in_vain_is_not_noted(nursery: trio.Nursery,
     await trio.sleep(30)
     noted = [noted_by(member) for member in group.members.values()]
     assert noted == [["n0", "n1", "n2", "n3"]] * 3, "without an append of a client's"
+
+
+async def test_a_list_that_comes_by_a_rolling_restart_is_noted_by_all(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Who was restarted within its leader's term kept the former one: 5 -> 3 went on where 2 of them had been away."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    await trio.sleep(5)
+    group.addresses["n3"] = "10.0.0.4"
+    group.members["n3"] = Member("n3", group)
+    leader = await group.wait_leader()
+    for name in [*sorted({"n0", "n1", "n2"} - {leader}), leader, "n3"]:
+        if group.members[name].server is not None:
+            group.members[name].kill()
+        await group.members[name].start()
+        await group.wait_leader()
+        await trio.sleep(20)
+    await group.append(b"second")
+    await trio.sleep(10)
+    assert [noted_by(member) for member in group.members.values()] == [["n0", "n1", "n2", "n3"]] * 4
+
+
+async def test_a_note_that_the_disk_refuses_is_tried_again(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    group = ServerGroup(nursery, size=1)
+    await group.start()
+    member = group.members["n0"]
+    path = "/store/dledger-n0/members"
+    replace_bytes, refused = SimMount.replace_bytes_in_thread, [path] * 3
+
+    async def refuse(mount: SimMount, to: str, data: bytes) -> None:
+        if to in refused:
+            refused.remove(to)
+            raise StoreWriteError(OSError(ENOSPC, "full"), operation="replace", path=to)
+        await replace_bytes(mount, to, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimMount, "replace_bytes_in_thread", refuse)
+        await group.append(b"first")
+        await trio.sleep(10)
+    assert (refused, noted_by(member)) == ([], ["n0"])

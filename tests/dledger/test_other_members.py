@@ -63,7 +63,8 @@ def test_data_files_without_index_and_term_are_not_taken_for_ones_own(tmp_path: 
     assert others is not None
     assert f"data files in {tmp_path}/d2, and {tmp_path}/dledger-n1 has neither their index nor a term" in others.what
     assert "dataStorePath" in others.next
-    (tmp_path / "dledger-n1/index").mkdir(parents=True)  # as the message says
+    assert f"write 'currTerm=1' into {tmp_path}/dledger-n1/currterm" in others.next
+    make(tmp_path, "dledger-n1/currterm")
     assert data_of_others(tmp_path) is None
 
 
