@@ -181,15 +181,29 @@ class SlaveSynchronize:
                 offsets = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
                 deliveries = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
                 log_end = await ask_log_end(client)
+            knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
             if topics:
                 take_topics(topics)
             take_groups(groups)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
-            await self._offsets.merge_from_master(told if next_offset is None else _beyond(next_offset, told))
+            if next_offset is not None:
+                told = self._behind(next_offset, told, takes_unknown=knows_more_groups)
+            await self._offsets.merge_from_master(told)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return str(error)
         return ""
+
+    def _behind(self, next_offset: NextOffset, told: OffsetTable, *, takes_unknown: bool) -> OffsetTable:
+        """What lies behind the queues of this log; and all of groups that are new there, and not deleted here."""
+        table: OffsetTable = {}
+        for key, queues in told.items():
+            topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            for number, offset in queues.items():
+                is_new = takes_unknown and self._offsets.query_offset(group, topic, number) is None
+                if is_new or offset > next_offset(topic, number):
+                    table.setdefault(key, {})[number] = offset
+        return table
 
     async def grow_learned_topics(self, address: str) -> None:
         """Have topics of which the log alone has told with as many queues as the broker at ``address`` knows of."""
@@ -225,16 +239,6 @@ class SlaveSynchronize:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""
         offsets = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
         self._delay_offsets.take_over(offsets, log_end=await ask_log_end(client))
-
-
-def _beyond(next_offset: NextOffset, told: OffsetTable) -> OffsetTable:
-    """What lies behind the queues of this log."""
-    table: OffsetTable = {}
-    for key, queues in told.items():
-        topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
-        if behind := {number: offset for number, offset in queues.items() if offset > next_offset(topic, number)}:
-            table[key] = behind
-    return table
 
 
 def _decode_topics(value: dict[str, Any]) -> TopicTable | None:

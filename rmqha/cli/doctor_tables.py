@@ -1,6 +1,7 @@
 """What `rmqha doctor` says of the tables in ``config`` of a broker that does not run, as a start would read them."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
@@ -36,15 +37,22 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
         except StoreReadError as error:
             yield Finding(FAIL, "tables", f"{error}: a start refuses", f"let the user that runs it read it; {_PAGE}")
             continue
-        if problem == _GOOD or (problem is None and backup is None):
+        if problem == _GOOD or (problem is None and backup is None and not (name == TOPICS and _has_log(config))):
             continue
         what = f"{path} is {'missing' if problem is None else f'no table ({problem})'}"
         if backup == _GOOD:
             yield Finding(WARN, "tables", f"{what}; a start takes its backup, which lacks the last change", _PAGE)
-        elif config.is_slave:
-            yield Finding(WARN, "tables", f"{what}, nor is its backup one: a slave has it from its master", _PAGE)
+        elif config.is_slave or config.enable_dleger_commit_log:
+            whom = "a slave has it from its master" if config.is_slave else "the other members have it"
+            yield Finding(WARN, "tables", f"{what}, nor is its backup one: {whom}", _PAGE)
         else:
             yield Finding(FAIL, "tables", f"{what}, nor is its backup one: a start begins without it", _PAGE)
+
+
+def _has_log(config: BrokerConfig) -> bool:
+    """Whether something was ever sent: the topics were saved before that."""
+    directory = Path(config.store_path_commit_log)
+    return not config.enable_dleger_commit_log and directory.is_dir() and any(directory.iterdir())
 
 
 def _problem_of(path: str, take: Callable[[dict[str, Any]], object]) -> str | None:

@@ -15,17 +15,18 @@ _SECONDS_MAX = 1e8
 """Three years: as good as no limit, and no more than a socket takes."""
 
 
-class _Seconds(click.FloatRange):
+class Seconds(click.FloatRange):
     """A time in seconds; a longer one than anybody waits is the longest there is."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As every type of click's."""
         seconds = float(super().convert(value, param, ctx))
         if isnan(seconds):
             self.fail(f"{value} is no time", param, ctx)
         return min(seconds, _SECONDS_MAX)
 
 
-SECONDS = _Seconds(0.001)
+SECONDS = Seconds(0.001)
 _CONTEXT = "rmqha.context"
 
 

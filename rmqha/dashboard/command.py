@@ -6,7 +6,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from rmqha.cli.options import addresses_option, brokers_option, listen_option, span_option
+from rmqha.cli.options import Seconds, addresses_option, brokers_option, listen_option, span_option
 
 _HOST: Final = "127.0.0.1"
 
@@ -50,7 +50,7 @@ Exit codes: 0 stopped (SIGTERM, ctrl-c), 1 could not start, 2 wrong usage or no 
     help="Between two questions to a broker: 2s to 1m.",
 )  # fmt: skip
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1, 60), default=3.0, show_default=True, metavar="SECONDS",
+    "--timeout", "timeout_s", type=Seconds(0.1, 60), default=3.0, show_default=True, metavar="SECONDS",
     help="For each answer of a broker.",
 )  # fmt: skip
 @click.option("--no-groups", is_flag=True, help="Leave the groups' lag out: a broker looks at all their queues for it.")

@@ -54,7 +54,6 @@ class CatchUpHooks:
         on_open: puts are about to be accepted, for the first time or after bytes were taken: the log ends here.
         take_tables: see :class:`~rmqha.ha.catch_up.TakeTables`.
         tables_from: peers whose tables are taken, and not saved yet together with all of the log.
-        are_tables_awaited: whether an earlier process took tables, and had not saved them.
         do_peers_follow: whether as many slaves follow as there are peers, so that those unheard are among them.
     """
 
@@ -63,7 +62,6 @@ class CatchUpHooks:
     on_open: Callable[[], None]
     take_tables: TakeTables
     tables_from: Callable[[], Collection[str]] = tuple
-    are_tables_awaited: Callable[[], bool] = bool
     do_peers_follow: Callable[[], bool] = bool
 
 
@@ -191,8 +189,8 @@ class CatchUpService:
             await self._open()
             return
         self._tell_left_out(longer)
-        if self._hooks.are_tables_awaited():  # of who has told them: all of its log may be here
-            longer = {peer: -1 if end <= self._log.max_offset else end for peer, end in longer.items()}
+        for peer, end in longer.items():  # all of its log may be here, and not yet what it tells beside it
+            longer[peer] = -1 if end <= self._log.max_offset else end
         self._plan.remember_longer(longer, own_end=self._log.max_offset)
         self._hooks.refuse_puts(self._plan.refusal)
         self._plan.began_empty = self._is_empty or was_noted

@@ -6,6 +6,7 @@
   (rmqha/ha/catch_up_service.py).
 * ``takesTablesBack``: a master whose store was empty has yet to hear its peers, or to take all of one's log and tables
   (rmqha/broker/classic/takes_tables_back.py).
+* ``tablesLost``: ``config`` was gone beside a log, and no peer has told the tables of the group since (likewise).
 """
 
 from typing import Final

@@ -1,5 +1,6 @@
 """Between an election and the first send: what a broker on a DLedger group waits for before it is master."""
 
+import json
 from copy import deepcopy
 
 import pytest
@@ -624,6 +625,43 @@ async def test_a_former_master_whose_own_tables_are_not_the_newest(
         await trio.sleep(15)
         assert [node.running.offsets.query_offset("g", "t", 0) for node in group.nodes.values()] == [1, 1, 1]
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
+
+
+@pytest.mark.parametrize("term", [None, 900])
+async def test_a_former_master_whose_own_tables_are_old_has_all_of_the_others_(
+    term: int | None, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that was set back meanwhile; and whose note is of a term that is yet to come, of another history."""
+    async with group_of() as group:
+        leader = await group.wait_master()
+        await group.send(*[b"%d" % number for number in range(12)])
+        leader.running.offsets.commit_offset("g", "t", 0, offset=2)
+        await trio.sleep(30)
+        config = {path: deepcopy(file) for path, file in leader.disk.files.items() if "/config/" in path}
+        leader.running.offsets.commit_offset("g", "t", 0, offset=1)
+        await trio.sleep(150)
+        others = await followers_of(group)
+        assert [node.running.offsets.query_offset("g", "t", 0) for node in others] == [1, 1]
+        for node in group.nodes.values():
+            node.kill()
+        for path in [path for path in leader.disk.files if "/config/" in path]:
+            del leader.disk.files[path]
+        leader.disk.files.update(config)
+        if term is not None:
+            note = next(file for path, file in leader.disk.files.items() if path.endswith("tablesOrigin.json"))
+            content = json.dumps(json.loads(bytes(note.durable)) | {"term": term}).encode()
+            note.cache, note.durable, note.size = bytearray(content), bytearray(content), len(content)
+        vote_at = DLedgerLeaderElector._vote_at
+
+        def vote_after_leader(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
+            vote_at(elector, now, extra_s if elector._state.self_id == leader.name else 60)
+
+        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_leader)
+        for node in (leader, *others):
+            await node.start()
+        await group.wait(lambda: leader.is_master, limit_s=20)
+        await trio.sleep(15)
+        assert [node.running.offsets.query_offset("g", "t", 0) for node in group.nodes.values()] == [1, 1, 1]
 
 
 async def test_nothing_is_taken_of_a_leader_whose_broker_still_starts(

@@ -324,6 +324,75 @@ async def test_tables_that_are_lost_beside_a_log_longer_than_the_slaves(comes: s
         assert peer.topics.select("gone") is None
 
 
+async def _used_and_lost() -> tuple[Machine, Machine]:
+    """A master whose ``config`` is gone beside its log, and its slave, which has as much of the log."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE), master.broker(brokerRole="ASYNC_MASTER") as broker, master.client() as client:
+        await trio.sleep(10)
+        for topic in ("t", "gone"):
+            for number in range(24):
+                assert (await ask(client, send_request(b"x", topic=topic, queue_id=number % 4))).code == 0
+        await use(broker)
+        ends = {number: broker.store.next_queue_offset("gone", number) for number in range(4)}
+        broker.topics.delete_topic_config("gone", ends, before=broker.store.max_offset)
+        await trio.sleep(30)
+    for name in [name for name in master.disk.files if "config" in name]:
+        del master.disk.files[name]
+    return master, slave
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_tables_that_are_lost_beside_a_log_are_so_at_the_next_start(
+    is_killed: bool, autojump_clock: MockClock
+) -> None:
+    """The first one had saved what the log tells; the second took that for the group's, and so did the slave."""
+    master, slave = await _used_and_lost()
+    async with trio.open_nursery() as nursery:
+        first = master.controller(brokerRole="ASYNC_MASTER", **PEERS)
+        nursery.start_soon(first.run)
+        await trio.sleep(10)
+        if is_killed:
+            nursery.cancel_scope.cancel()
+        first.stop()
+    if is_killed:
+        master.disk.power_cut()
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(master.broker(brokerRole="ASYNC_MASTER", **PEERS))
+        await trio.sleep(5)
+        peer = await stack.enter_async_context(slave.broker(**SLAVE))
+        await trio.sleep(200)
+        for one in (broker, peer):
+            assert tables_of(one) == USED
+            assert one.topics.select("gone") is None
+    assert not [name for name in master.disk.files if name.endswith(("tablesLost", "takesTablesBack"))]
+
+
+@pytest.mark.parametrize("after_s", [74, 131, 134])
+async def test_tables_that_are_lost_are_asked_for_before_a_slave_takes_what_is_left(
+    after_s: int, autojump_clock: MockClock
+) -> None:
+    """Within the minute that the slave waits: it was asked once a minute."""
+    master, slave = await _used_and_lost()
+    async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker:
+        await trio.sleep(after_s)
+        async with slave.broker(**SLAVE) as peer:
+            await trio.sleep(100)
+            assert [tables_of(broker), tables_of(peer)] == [USED, USED]
+
+
+async def test_offsets_that_a_late_peer_tells_of_a_lost_table_are_cut(autojump_clock: MockClock) -> None:
+    """Its tables had come farther than its log: the group passed over the next messages."""
+    master, slave = await _used_and_lost()
+    async with slave.broker(**SLAVE) as peer:
+        peer.offsets.commit_offset("g", "t", 0, offset=15)
+    async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker:
+        await trio.sleep(60)
+        async with slave.broker(**SLAVE):
+            await trio.sleep(90)
+            assert broker.offsets.query_offset("g", "t", 0) == broker.store.next_queue_offset("t", 0) == 6
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_nothing_is_taken_of_a_peer_with_other_bytes(is_restarted: bool, autojump_clock: MockClock) -> None:
     """A master in doubt had taken messages by then: a group's offset passed over them, and a topic of them was gone."""
@@ -446,3 +515,64 @@ async def test_a_pair_that_lost_its_tables_beside_equal_logs_goes_on(mode: str, 
         await trio.sleep(100)
         assert (await ask(client, send_request(b"x"))).code == 0
         assert not peer.replication.facts()["not_learned"]
+
+
+async def test_groups_that_are_new_since_an_older_copy_keep_their_places(autojump_clock: MockClock) -> None:
+    """Of a quiet queue they lie before the copy's end: without an offset such a group began at the end."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE):
+        async with master.broker(brokerRole="ASYNC_MASTER"):
+            await trio.sleep(10)
+            await send_delayed(master, *TEN)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(brokerRole="ASYNC_MASTER") as broker, master.client() as client:
+            await trio.sleep(10)
+            broker.groups.update(SubscriptionGroupConfig("since", retry_max_times=7))
+            broker.offsets.commit_offset("since", "t", 0, offset=6)
+            for _ in range(3):
+                await ask(client, send_request(b"x", topic="other"))
+            await trio.sleep(30)
+        master.disk = SimDisk(now_ms=WallClock())
+        master.disk.files.update(copy)
+        async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker:
+            await trio.sleep(90)
+            assert broker.offsets.query_offset("since", "t", 0) == 6
+
+
+async def test_an_older_copy_that_is_stopped_before_its_peer_has_told_is_told_at_its_next_start(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log was whole: nobody asked again, and what was delayed in the tail was delivered twice."""
+    net = SimNet()
+    master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
+    async with slave.broker(**SLAVE) as peer:
+        async with master.broker(brokerRole="ASYNC_MASTER"):
+            await trio.sleep(10)
+            await send_delayed(master, b"first")
+        copy = deepcopy(master.disk.files)
+        async with master.broker(brokerRole="ASYNC_MASTER") as broker:
+            await trio.sleep(10)
+            await send_delayed(master, *TEN)
+            await use(broker)
+        master.disk = SimDisk(now_ms=WallClock())
+        master.disk.files.update(copy)
+
+        async def never(*_: object, **_also: object) -> str:
+            await trio.sleep_forever()
+            return ""
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SlaveSynchronize, "take_newer", never)
+            async with trio.open_nursery() as nursery:
+                broker = master.controller(brokerRole="ASYNC_MASTER", **PEERS)
+                nursery.start_soon(broker.run)
+                while broker.store.max_offset < peer.store.max_offset:  # noqa: ASYNC110 - a look from outside
+                    await trio.sleep(0.01)
+                await trio.sleep(1)
+                nursery.cancel_scope.cancel()
+        master.disk.power_cut()
+        async with master.broker(brokerRole="ASYNC_MASTER", **PEERS) as broker:
+            await trio.sleep(90)
+            assert sorted(message.body for message in await seen(broker)) == [*TEN, b"first"]
+            assert tables_of(broker)[::2] == (7, 3)

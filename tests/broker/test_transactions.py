@@ -581,3 +581,44 @@ async def test_a_commit_whose_mark_did_not_come_counts_for_the_next_master(
         for half in halves:
             await producer.end(half, COMMIT)
         assert sorted(message.body for message in await seen(broker)) == [b"money", b"more", b"open"]
+
+
+async def test_so_it_does_where_the_log_begins_behind_the_half_message_before(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.end(await producer.prepare(b"early"), COMMIT)
+        while broker.store.max_offset < 66_000:
+            await producer.ask(send_request(bytes(4000), topic="other"))
+        await trio.sleep(30)
+    with monkeypatch.context() as patch:
+        put_no_mark(patch)
+        async with machine.broker(), producer_of(machine) as producer:
+            half = await producer.prepare(b"money")
+            await producer.end(half, COMMIT)
+    machine.disk.power_cut()
+    del machine.disk.files[f"/store/commitlog/{0:020d}"]
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await trio.sleep(30)
+        assert producer.asked == []
+        await producer.end(half, COMMIT)
+        assert broker.store.next_queue_offset("t", 0) == 2
+
+
+async def test_and_where_no_other_transaction_is_near(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its half message lies far before, and nothing of transactions behind it."""
+    machine.settings |= {"mappedFileSizeCommitLog": str(64 << 20), "transactionTimeOut": "60000"}
+    with monkeypatch.context() as patch:
+        put_no_mark(patch)
+        async with machine.broker(), producer_of(machine) as producer:
+            half = await producer.prepare(b"money")
+            for _ in range(33):
+                assert (await producer.ask(send_request(bytes(1 << 20), topic="other"))).code == 0
+            await producer.end(half, COMMIT)
+    machine.disk.power_cut()
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"money"]

@@ -68,3 +68,20 @@ def test_one_that_may_not_be_read_keeps_it_from_starting(tmp_path: Path, monkeyp
     (finding,) = check_tables(config(tmp_path))
     assert isinstance(finding, Finding)
     assert (finding.level, f"{NAME}: Permission denied (errno 13): a start refuses" in finding.what) == ("fail", True)
+
+
+def test_topics_that_are_missing_beside_a_log_are_told_of(tmp_path: Path) -> None:
+    """A broker that has sent anything has saved them before; one that never ran has none."""
+    assert [*check_tables(config(tmp_path))] == []
+    store = unpack("basic", tmp_path)
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).unlink(missing_ok=True)
+    (finding,) = check_tables(config(store))
+    assert (finding.level, "topics.json is missing" in finding.what) == ("fail", True)
+
+
+def test_a_dledger_member_has_them_from_the_others(tmp_path: Path) -> None:
+    put(tmp_path, "", None)
+    settings = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-127.0.0.1:40911", "dLegerSelfId": "n0"}
+    (finding,) = check_tables(config(tmp_path, **settings, dLegerGroup="g"))
+    assert (finding.level, finding.what.endswith("the other members have it")) == ("warn", True)

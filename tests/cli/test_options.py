@@ -9,7 +9,9 @@ from rmqha.cli.options import SECONDS
 Output = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("command", ["status", "topics list", "dledger status -g g -p n0-127.0.0.1:1", "send t"])
+@pytest.mark.parametrize(
+    "command", ["status", "topics list", "dledger status -g g -p n0-127.0.0.1:1", "send t", "dashboard"]
+)
 def test_nan_is_no_time(command: str, capsys: Output) -> None:
     """It was a traceback, and exit code 1, which a monitor takes for a degraded broker."""
     assert run([*command.split(), "--timeout", "nan"]) == 2

@@ -142,9 +142,14 @@ class ClassicReplication:
         return client
 
     def _make_takes_back(self) -> TakesTablesBack:
-        note = StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/takesTablesBack")
+        root = self._config.store_path_root_dir
         return TakesTablesBack(
-            note, self._store, self._metadata, tables=self.slave_synchronize, queue_ends_client=self._queue_ends_client
+            StoreNote(self._store.disk, f"{root}/takesTablesBack"),
+            StoreNote(self._store.disk, f"{root}/tablesLost"),
+            self._store,
+            self._metadata,
+            tables=self.slave_synchronize,
+            queue_ends_client=self._queue_ends_client,
         )
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
@@ -163,7 +168,6 @@ class ClassicReplication:
                 on_open=self._cut_consumer_offsets,
                 take_tables=self._takes_back.take,
                 tables_from=lambda: self._takes_back.told_by,
-                are_tables_awaited=self._takes_back.is_noted,
                 do_peers_follow=self._do_all_follow,
             ),
             began_empty=StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/beganEmpty"),
@@ -263,6 +267,8 @@ class ClassicReplication:
         """As :meth:`Replication.open`."""
         if options.peers_to_ask(self._config):
             await self._takes_back.note_loss()
+        else:
+            await self._takes_back.forget_loss()
         await self.catch_up.run()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -21,7 +21,6 @@ logger = structlog.get_logger()
 
 _SAVED_AGAIN_S: Final = 5.0
 _ASKED_AGAIN_S: Final = 5.0
-_ASKED_AGAIN_MAX_S: Final = 60.0
 _WAITS_S: Final = 20.0
 """So long a peer that holds nothing more, and tells no tables, keeps a master from taking sends."""
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
@@ -40,20 +39,31 @@ class TakesTablesBack:
     def __init__(
         self,
         note: StoreNote,
+        lost_note: StoreNote,
         store: DefaultMessageStore,
         metadata: MetadataService,
         *,
         tables: SlaveSynchronize,
         queue_ends_client: Callable[[str], QueueEndsClient],
     ) -> None:
-        """``queue_ends_client(address)`` asks the broker there where queues end, ``tables`` asks for all else."""
+        """Nothing is looked at yet.
+
+        Args:
+            note: is there while the tables of a new store, or of a part of the log, are not those of the group.
+            lost_note: is there while tables were lost beside a log, whatever was made since, and no peer has told any.
+            store: whose log it is.
+            metadata: the tables.
+            tables: asks for all but where queues end.
+            queue_ends_client: of an address: asks the broker there where queues end.
+        """
         self._note: Final = note
+        self._lost_note: Final = lost_note
         self._store: Final = store
         self._metadata: Final = metadata
         self._tables: Final = tables
         self._queue_ends_client: Final = queue_ends_client
         self._are_lost = False
-        """At the start there was a log, and no table."""
+        """At a start there was a log, and no table."""
         self._waits_until = -inf
         self._told_why = ""
         self._has_taken_back = False
@@ -61,10 +71,6 @@ class TakesTablesBack:
         """Where the log of the peer ends whose tables are these."""
         self.told_by = set[str]()
         """Peers, by their HA addresses, whose tables are taken, and not saved yet with all of the log."""
-
-    def is_noted(self) -> bool:
-        """Whether tables are not saved yet that were taken. Raises StoreReadError."""
-        return self._note.look()
 
     @property
     def are_awaited(self) -> bool:
@@ -92,7 +98,7 @@ class TakesTablesBack:
         """
         is_begun = self._store.min_offset < self._store.max_offset
         takes_back = self._note.look()
-        lacks_tables = takes_back or not self._metadata.had_topics
+        lacks_tables = takes_back or not self._metadata.had_topics or self.are_awaited
         is_empty_there = there is not None and there.max_offset == 0
         if is_empty_there:  # it has lost its store as well since; or nobody has sent anything yet
             self.told_by.discard(str(peer))
@@ -100,7 +106,9 @@ class TakesTablesBack:
                 await self._take_newer(peer, lacks_tables=True)
         elif self.are_awaited and not is_longer:
             await self._take_if_it_can(peer, there)
-        elif (is_longer and (takes_back or not is_begun)) or (is_begun and not self._metadata.had_topics):
+        elif (is_longer and (takes_back or self.are_awaited or not is_begun)) or (
+            is_begun and not self._metadata.had_topics
+        ):
             await self._take_all(peer, there, lacks_tables=lacks_tables, is_longer=is_longer)
         elif is_longer:
             self.told_by.add(str(peer))
@@ -123,7 +131,7 @@ class TakesTablesBack:
         self, peer: MasterAddress, there: LogRange | None, *, lacks_tables: bool, is_longer: bool
     ) -> None:
         address, metadata = address_behind(peer), self._metadata
-        if lacks_tables:
+        if lacks_tables and (is_longer or not self.are_awaited):
             await self._make_note()
         if there is None:
             raise RemoteProtocolError(
@@ -170,6 +178,7 @@ class TakesTablesBack:
         if failure and there.checks_reports:
             raise RemoteProtocolError(f"its topics, groups and consumers' offsets could not be taken over: {failure}")
         self._metadata.learn_queues(self._store.queues)
+        self._metadata.offsets.cut(self._store.next_queue_offset)  # there the table may have come farther than the log
         self._has_taken_back, self._told_to = True, there.max_offset
         logger.info("master_link.tables_taken_back", address=address, missing=failure or None)
 
@@ -178,14 +187,12 @@ class TakesTablesBack:
 
         A slave does not take over what this broker began with before a minute has passed.
         """
-        pause_s = _ASKED_AGAIN_S
         while self.are_awaited:
             for peer in peers():
                 with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
                     if (there := await probe(peer)) is not None:
                         await self.take(peer, there, is_longer=False)
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _ASKED_AGAIN_MAX_S)
+            await trio.sleep(_ASKED_AGAIN_S)
 
     async def _make_note(self) -> None:
         try:
@@ -198,14 +205,22 @@ class TakesTablesBack:
 
         So it is, too, where the log is there, and the tables are gone: a topic is saved before anything is sent to it.
         """
-        if not self._metadata.had_topics:
-            self._are_lost = self._store.min_offset < self._store.max_offset
-            self._waits_until = trio.current_time() + _WAITS_S
-            try:
-                if not self._note.look():
-                    await self._note.make_in_thread()
-            except StoreWriteError as error:
-                logger.warning("master_link.not_noted", reason=str(error))
+        is_begun, had_topics = self._store.min_offset < self._store.max_offset, self._metadata.had_topics
+        self._are_lost = is_begun and (self._lost_note.look() or not had_topics)
+        self._waits_until = trio.current_time() + _WAITS_S
+        try:
+            if self._are_lost:
+                await self._lost_note.make_in_thread()
+            if not had_topics and not self._note.look():
+                await self._note.make_in_thread()
+        except StoreWriteError as error:
+            logger.warning("master_link.not_noted", reason=str(error))
+
+    async def forget_loss(self) -> None:
+        """At a start that asks nobody: its operator has decided."""
+        with suppress(StoreWriteError):
+            if self._lost_note.look():
+                await self._lost_note.remove_in_thread()
 
     async def finish(self, on_saved: Callable[[], Awaitable[None]], is_in_doubt: Callable[[], bool]) -> None:
         """What a peer told counts once this log has all of it, and is saved: a start before that asks again.
@@ -219,7 +234,8 @@ class TakesTablesBack:
         begun_at, metadata = self._store.max_offset, self._metadata
         while True:
             end = max(begun_at, self._store.taken_to)
-            is_due = (self._note.is_there or self.told_by) and not is_in_doubt()
+            is_noted = self._note.is_there or (self._lost_note.is_there and self._has_taken_back)
+            is_due = (is_noted or self.told_by) and not is_in_doubt()
             if is_due and metadata.delay_offsets.is_settled(end):
                 await metadata.save()
                 with suppress(StoreWriteError, StoreReadError):
@@ -227,4 +243,6 @@ class TakesTablesBack:
                         self.told_by.clear()
                         await on_saved()
                         await self._note.remove_in_thread()
+                        if self._has_taken_back:
+                            await self._lost_note.remove_in_thread()
             await trio.sleep(_SAVED_AGAIN_S)

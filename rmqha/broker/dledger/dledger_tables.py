@@ -35,6 +35,8 @@ logger = structlog.get_logger()
 _AGAIN_S: Final = 0.5
 _LOOKS_AGAIN_S: Final = 0.1
 _NEXT: Final = "asked again; reads go on. If it is a broker of RocketMQ's, set namesrvAddr on all"
+_LAGS_MS: Final = 90_000
+"""A note on the disk may be so much older than the tables beside it, as one is made each minute."""
 _WRONG_ADDRESS: Final = (
     "topics, groups and offsets stay there alone, and are lost with its leadership: stop all members, that one last, "
     "correct its brokerIP1 and listenPort, and start all"
@@ -317,7 +319,7 @@ class DLedgerTables:
                 for peer in self._others:
                     nursery.start_soon(look_at, peer)
         newest = max(found, key=lambda one: found[one], default="")
-        if newest and found[newest] > self.origin:
+        if newest and found[newest] > self._of_this_history(self.origin):
             with trio.move_on_after(_OTHERS_S) as limit:
                 await self._slave_synchronize.synchronize(newest)
         if limit.cancelled_caught:
@@ -337,7 +339,10 @@ class DLedgerTables:
         Returns:
             Whether a majority was heard, and what it has that is newer was taken; it is told of else.
         """
-        found, own, peers = dict[str, TablesOrigin](), self.origin, self._member.peers
+        found, own = dict[str, TablesOrigin](), self.origin
+        peers = self._member.peers
+        if own.term >= self._store.role.term:  # of another history, too
+            own = TablesOrigin()
 
         async def look_at(peer: str) -> bool:
             address = await self._ask(peer)
@@ -357,7 +362,8 @@ class DLedgerTables:
             return is_told_here and own.term in (-1, newest().term)
 
         await self._ask_others(look_at, is_found)
-        if are_own():
+        is_far_behind = own.term == newest().term and own.for_ms + _LAGS_MS < newest().for_ms
+        if are_own() and not is_far_behind:
             if own.term < newest().term or own.for_ms < newest().for_ms:
                 return await self._go_forward(max(found, key=lambda one: found[one]))
             return True

@@ -5,6 +5,7 @@ Source: rocketmq-all-4.9.8 TransactionalMessageBridge.java.
 
 import errno
 from collections.abc import Callable
+from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
@@ -41,6 +42,7 @@ _PATIENCE_S: Final = 20.0
 _FORGOTTEN_S: Final = 300.0
 _TAILS_MAX: Final = 4
 """So many times what was asked for is read of the log at most."""
+_QUEUES_TRIED_MAX: Final = 256
 _DAMAGED_NEXT: Final = "'rmqha log verify STORE' shows what is damaged; docs/operations.md, 'A damaged record'"
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
@@ -213,13 +215,23 @@ class TransactionalMessageBridge:
     def tail(self, size: int) -> tuple[int, int]:
         """Where some record lies, about ``size`` bytes or more before the log's end, and that end.
 
-        As far as these queues lead there: if they do not, nothing of that has to do with transactions, or too little.
+        As far as the queues of transactions lead there, or else some other one.
         """
         end = self._store.max_offset
         near = max(end - size, self._store.min_offset)
+        first = max(end - _TAILS_MAX * size, self._store.min_offset)
         places = [(topic, self.first_behind(topic, near)) for topic in (HALF_TOPIC, OP_TOPIC)]
         found = [self.position_of(topic, at) for topic, place in places for at in (place - 1, place)]
-        return min((at for at in found if at is not None and end - _TAILS_MAX * size <= at < end), default=end), end
+        found = [at for at in found if at is not None and first <= at < end]
+        return min((at for at in found if at is not None), default=self._some_record(near, end)), end
+
+    def _some_record(self, near: int, end: int) -> int:
+        """One at or behind ``near``, by the first of some queues that leads there; ``end`` if none does."""
+        for queue in islice(self._store.queues, _QUEUES_TRIED_MAX):
+            unit = queue.unit(queue.end_before(near))
+            if unit is not None and near <= unit[0] < end:
+                return unit[0]
+        return end
 
     def ended_by_commits(self, begin: int, end: int) -> tuple[list[int], int]:
         """Of which half messages the commits lie in the log from ``begin`` on, by their places, and where to go on.
