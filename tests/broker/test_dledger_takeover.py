@@ -628,7 +628,7 @@ async def test_a_former_master_whose_own_tables_are_not_the_newest(
 
 
 @pytest.mark.parametrize("term", [None, 900])
-async def test_a_former_master_whose_own_tables_are_old_has_all_of_the_others_(
+async def test_a_former_master_whose_own_tables_are_old_takes_all_of_the_others(
     term: int | None, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group that was set back meanwhile; and whose note is of a term that is yet to come, of another history."""

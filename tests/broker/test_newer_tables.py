@@ -14,7 +14,10 @@ from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.verdict import judge
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import PERM_READ
+from rmqha.errors import RemotingError
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, status
@@ -379,6 +382,23 @@ async def test_tables_that_are_lost_are_asked_for_before_a_slave_takes_what_is_l
         async with slave.broker(**SLAVE) as peer:
             await trio.sleep(100)
             assert [tables_of(broker), tables_of(peer)] == [USED, USED]
+
+
+async def test_a_group_waits_for_its_place_while_tables_that_are_lost_are_awaited(autojump_clock: MockClock) -> None:
+    """It was told that it has none, began at the end, and committed that: it never had what came before."""
+    master, slave = await _used_and_lost()
+    query = RemotingCommand(
+        RequestCode.QUERY_CONSUMER_OFFSET, ext_fields={"consumerGroup": "g", "topic": "t", "queueId": "0"}
+    )
+    async with master.broker(brokerRole="ASYNC_MASTER", **PEERS):
+        await trio.sleep(30)
+        async with master.client() as client:
+            with pytest.raises(RemotingError):  # any answer would have it begin somewhere
+                await ask(client, query)
+        async with slave.broker(**SLAVE), master.client() as client:
+            await trio.sleep(20)
+            answer = await ask(client, query)
+            assert (answer.code, answer.ext_fields["offset"]) == (ResponseCode.SUCCESS, "5")
 
 
 async def test_offsets_that_a_late_peer_tells_of_a_lost_table_are_cut(autojump_clock: MockClock) -> None:

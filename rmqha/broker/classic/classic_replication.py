@@ -351,7 +351,9 @@ class ClassicReplication:
         """
         is_waiting = self._is_empty and bool(self.catch_up.refusal)
         is_over = self._config.is_slave or (self.catch_up.opened.is_set() and not is_waiting)
-        return "" if is_over else self._takes_back.why_withheld(may_be_older=is_waiting)
+        if is_over:
+            return self._takes_back.why_offsets_unknown
+        return self._takes_back.why_withheld(may_be_older=is_waiting)
 
     async def _finish_taking_back(self) -> None:
         catch_up = self.catch_up

@@ -23,6 +23,9 @@ _SAVED_AGAIN_S: Final = 5.0
 _ASKED_AGAIN_S: Final = 5.0
 _WAITS_S: Final = 20.0
 """So long a peer that holds nothing more, and tells no tables, keeps a master from taking sends."""
+_UNKNOWN_S: Final = 60.0
+"""So long groups wait for a peer that is away, and slaves keep their tables."""
+_AWAITED: Final = "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
 _WITHOUT_NEWER: Final = (
     "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
@@ -77,6 +80,12 @@ class TakesTablesBack:
         """Whether the tables were lost beside a log, and no peer has told those of this group."""
         return self._are_lost and not self._has_taken_back
 
+    @property
+    def why_offsets_unknown(self) -> str:
+        """Why a group without an offset here is not told so yet: it would begin at the end, and commit that."""
+        is_early = trio.current_time() < self._waits_until - _WAITS_S + _UNKNOWN_S
+        return _AWAITED if self.are_awaited and is_early else ""
+
     def why_withheld(self, *, may_be_older: bool) -> str:
         """Why no slave may take over the tables here; empty: they are this group's.
 
@@ -87,7 +96,7 @@ class TakesTablesBack:
         are_lost = self._note.is_there or (is_empty and not self._metadata.had_topics)
         if (self._has_taken_back and not may_be_older) or not are_lost:
             return ""
-        return "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
+        return _AWAITED
 
     async def take(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """Before this log begins like a peer's, and until all is here: afterwards nobody asks, and sends come at once.
