@@ -27,6 +27,16 @@ from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_dledger_followers import followers_of, ledger_of
 
 
+def let_lead_first(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
+    """All others wait for a minute before they ask for votes."""
+    vote_at = DLedgerLeaderElector._vote_at
+
+    def vote_later(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
+        vote_at(elector, now, extra_s if elector._state.self_id == node.name else 60)
+
+    monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_later)
+
+
 async def test_who_learns_too_late_that_it_leads_no_more_is_no_master(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,12 +559,7 @@ async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
         assert queues_of(other, "made") == 0, "it asks every ten seconds"
         term = ledger_of(leader).member_state.curr_term
         monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term, late.name))
-        vote_at = DLedgerLeaderElector._vote_at
-
-        def vote_after_late(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
-            vote_at(elector, now, extra_s if elector._state.self_id == late.name else 60)
-
-        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_late)
+        let_lead_first(monkeypatch, late)
         await late.start()
         await group.wait(lambda: late.is_master, limit_s=5)
         assert queues_of(late, "made") == 7
@@ -576,12 +581,7 @@ async def test_a_master_that_was_killed_and_leads_at_once_keeps_what_the_others_
         leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
         await group.wait(lambda: not leader.running.topics.unsaved)
         assert queues_of(other, "made") == 0, "it asks every ten seconds"
-        vote_at = DLedgerLeaderElector._vote_at
-
-        def vote_after_leader(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
-            vote_at(elector, now, extra_s if elector._state.self_id == leader.name else 60)
-
-        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_leader)
+        let_lead_first(monkeypatch, leader)
         leader.kill()
         await leader.start()
         await group.wait(lambda: leader.is_master, limit_s=5)
@@ -613,12 +613,7 @@ async def test_a_former_master_whose_own_tables_are_not_the_newest(
         for path in [path for path in leader.disk.files if "/config/" in path]:
             del leader.disk.files[path]
         leader.disk.files.update({path: file for path, file in config.items() if gone not in path})
-        vote_at = DLedgerLeaderElector._vote_at
-
-        def vote_after_leader(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
-            vote_at(elector, now, extra_s if elector._state.self_id == leader.name else 60)
-
-        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_leader)
+        let_lead_first(monkeypatch, leader)
         for node in (leader, *others):
             await node.start()
         await group.wait(lambda: leader.is_master, limit_s=20)
@@ -651,12 +646,7 @@ async def test_a_former_master_whose_own_tables_are_old_takes_all_of_the_others(
             note = next(file for path, file in leader.disk.files.items() if path.endswith("tablesOrigin.json"))
             content = json.dumps(json.loads(bytes(note.durable)) | {"term": term}).encode()
             note.cache, note.durable, note.size = bytearray(content), bytearray(content), len(content)
-        vote_at = DLedgerLeaderElector._vote_at
-
-        def vote_after_leader(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
-            vote_at(elector, now, extra_s if elector._state.self_id == leader.name else 60)
-
-        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_leader)
+        let_lead_first(monkeypatch, leader)
         for node in (leader, *others):
             await node.start()
         await group.wait(lambda: leader.is_master, limit_s=20)
@@ -705,12 +695,7 @@ async def test_who_could_not_take_newer_tables_that_it_knows_of_says_so(
         await group.wait(lambda: queues_of(other, "made") == 7)
         await trio.sleep(20)
         leader.kill()
-        vote_at = DLedgerLeaderElector._vote_at
-
-        def vote_after_late(elector: DLedgerLeaderElector, now: float, extra_s: float = 0.0) -> None:
-            vote_at(elector, now, extra_s if elector._state.self_id == late.name else 60)
-
-        monkeypatch.setattr(DLedgerLeaderElector, "_vote_at", vote_after_late)
+        let_lead_first(monkeypatch, late)
         monkeypatch.setattr(SlaveSynchronize, "synchronize", fails)
         with capture_logs() as logs:
             await late.start()
