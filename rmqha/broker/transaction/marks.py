@@ -18,6 +18,7 @@ from rmqha.errors import CorruptLogError, StoreError
 
 _COMMITS_WITHIN: Final = 8 << 20
 """Bytes at the log's end."""
+_LOOKED_AT_ONCE: Final = 32
 _DISPATCHED_S: Final = 15.0
 
 _SEARCHED_WITHIN_S: Final = 15.0
@@ -81,13 +82,16 @@ async def learn_commits(bridge: TransactionalMessageBridge, fates: Fates) -> lis
     (offset, end), places = bridge.tail(_COMMITS_WITHIN), list[int]()
     while offset < end:
         try:
-            found, next_offset = bridge.ended_by_commits(offset, end)
+            commits, next_offset = bridge.commits(offset, end)
         except CorruptLogError:  # it is told of where it is met; a queue may lead beside a record as well
             break
-        for place in found:
-            if not fates.has_ended(place):
+        for number, commit in enumerate(commits, 1):
+            place = bridge.half_of(commit, end=end, has_ended=fates.has_ended)
+            if place is not None:
                 fates.end(place)
                 places.append(place)
+            if number % _LOOKED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
         if next_offset == offset:
             break
         offset = next_offset

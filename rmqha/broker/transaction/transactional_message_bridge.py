@@ -233,31 +233,32 @@ class TransactionalMessageBridge:
                 return unit[0]
         return end
 
-    def ended_by_commits(self, begin: int, end: int) -> tuple[list[int], int]:
-        """Of which half messages the commits lie in the log from ``begin`` on, by their places, and where to go on.
+    def commits(self, begin: int, end: int) -> tuple[list[int], int]:
+        """Where commits lie in the log, of the next records from ``begin`` on, and where to go on.
 
         Raises:
             CorruptLogError: no record lies there.
             StoreReadError: it cannot be read at present.
         """
-        log = self._store.commit_log
-        records, next_offset = log.records(begin, end)
-        found = list[int]()
-        for record in records:
-            if record.sys_flag & SysFlag.TRANSACTION_TYPE == SysFlag.TRANSACTION_COMMIT:
-                view = log.record_at(record.commit_log_offset, end=end)
-                place = None if view is None else self._half_of(view)
-                found += [] if place is None else [place]
+        records, next_offset = self._store.commit_log.records(begin, end)
+        is_commit = SysFlag.TRANSACTION_COMMIT
+        found = [one.commit_log_offset for one in records if one.sys_flag & SysFlag.TRANSACTION_TYPE == is_commit]
         return found, next_offset
 
-    def _half_of(self, record: memoryview) -> int | None:
-        """The place of the half message that it says it commits, if that is so: clients store what they like."""
+    def half_of(self, offset: int, *, end: int, has_ended: Callable[[int], bool]) -> int | None:
+        """The place of the half message that the commit at ``offset`` says it commits, and that has not ended yet.
+
+        None, too, if that is not so: clients store what they like. Raises StoreReadError.
+        """
         try:
-            commit = decode_message(record)
+            record = self._store.commit_log.record_at(offset, end=end)
+            commit = None if record is None else decode_message(record)
         except CorruptLogError:
             return None
+        if commit is None:
+            return None
         place = self.first_behind(HALF_TOPIC, commit.prepared_transaction_offset)
-        if self.position_of(HALF_TOPIC, place) != commit.prepared_transaction_offset:
+        if has_ended(place) or self.position_of(HALF_TOPIC, place) != commit.prepared_transaction_offset:
             return None
         messages, _ = self.read(HALF_TOPIC, place, count=1)
         half = messages[0] if messages and messages[0].queue_offset == place else None
