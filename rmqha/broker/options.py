@@ -124,7 +124,7 @@ def transaction_rules(config: BrokerConfig, *, store_host: bytes) -> Transaction
 def peers_to_ask(config: BrokerConfig) -> tuple[str, ...]:
     """The replicas that a master asks for what it may have lost."""
     asks = not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.OFF
-    return tuple(dict.fromkeys(config.ha_peers)) if asks else ()
+    return config.ha_peers if asks else ()
 
 
 def catch_up_answers_needed(config: BrokerConfig) -> int:
