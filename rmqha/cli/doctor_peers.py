@@ -236,7 +236,9 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     except CliError as error:
         if _REFUSED in error.why:
             what = f"a broker runs on this store (it holds the lock), and none listens at {address}"
-            yield Finding(FAIL, "status", what, "is this file a copy of its? A start by it is refused")
+            yield Finding(
+                FAIL, "status", what, "does it stop just now, or is this file a copy of its? A start is refused"
+            )
             return
         yield Finding(WARN, "status", escaped(f"{error.message}: {error.why}"), "'rmqha status -b' asks it as well")
         return

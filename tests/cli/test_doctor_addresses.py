@@ -154,4 +154,4 @@ def test_a_broker_that_runs_says_how_it_is(fake_brokers: FakeBrokers) -> None:
     fake_brokers.answers = {"127.0.0.1:10911": {RUNTIME: runtime(write_refusal="disk full")}}
     assert [level for level, _, _ in bad(doctor_peers.check_own(config, timeout_s=1))] == ["fail"]
     fake_brokers.answers = {}
-    assert [level for level, _, _ in bad(doctor_peers.check_own(config, timeout_s=1))] == ["warn"]
+    assert [level for level, _, _ in bad(doctor_peers.check_own(config, timeout_s=1))] == ["fail"], "it runs elsewhere"
