@@ -36,6 +36,8 @@ _INTERVAL_S: Final = 10.0
 _LOOKS_AGAIN_S: Final = 0.1
 _AWAITED_S: Final = 60.0
 """A master asks its peers every ten seconds; who cannot be asked takes what there is."""
+_LOOKED_AT_ONCE: Final = 256
+"""Of a hundred thousand offsets, before everybody else has a turn."""
 _NEWS_AFTER_S: Final = 1.0
 _NEWS_LOOKED_FOR_S: Final = 0.2
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
@@ -188,16 +190,18 @@ class SlaveSynchronize:
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             if next_offset is not None:
-                told = self._behind(next_offset, told, takes_unknown=knows_more_groups)
+                told = await self._behind(next_offset, told, takes_unknown=knows_more_groups)
             await self._offsets.merge_from_master(told)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return str(error)
         return ""
 
-    def _behind(self, next_offset: NextOffset, told: OffsetTable, *, takes_unknown: bool) -> OffsetTable:
+    async def _behind(self, next_offset: NextOffset, told: OffsetTable, *, takes_unknown: bool) -> OffsetTable:
         """What lies behind the queues of this log; and all of groups that are new there, and not deleted here."""
         table: OffsetTable = {}
-        for key, queues in told.items():
+        for seen, (key, queues) in enumerate(told.items(), 1):
+            if seen % _LOOKED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
             topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
             for number, offset in queues.items():
                 is_new = takes_unknown and self._offsets.query_offset(group, topic, number) is None

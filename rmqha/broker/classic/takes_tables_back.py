@@ -67,7 +67,7 @@ class TakesTablesBack:
         self._queue_ends_client: Final = queue_ends_client
         self._are_lost = False
         """At a start there was a log, and no table."""
-        self._waits_until = -inf
+        self._began_at = -inf
         self._told_why = ""
         self._has_taken_back = False
         self._told_to = -1
@@ -83,7 +83,7 @@ class TakesTablesBack:
     @property
     def why_offsets_unknown(self) -> str:
         """Why a group without an offset here is not told so yet: it would begin at the end, and commit that."""
-        is_early = trio.current_time() < self._waits_until - _WAITS_S + _UNKNOWN_S
+        is_early = trio.current_time() < self._began_at + _UNKNOWN_S
         return _AWAITED if self.are_awaited and is_early else ""
 
     def why_withheld(self, *, may_be_older: bool) -> str:
@@ -130,7 +130,7 @@ class TakesTablesBack:
         try:
             await self._take_all(peer, there, lacks_tables=True, is_longer=False)
         except RemoteProtocolError as error:
-            if trio.current_time() < self._waits_until:
+            if trio.current_time() < self._began_at + _WAITS_S:
                 raise
             if str(error) != self._told_why:
                 logger.warning("master_link.tables_not_taken_back", peer=str(peer), reason=str(error), next=_GOES_ON)
@@ -216,7 +216,7 @@ class TakesTablesBack:
         """
         is_begun, had_topics = self._store.min_offset < self._store.max_offset, self._metadata.had_topics
         self._are_lost = is_begun and (self._lost_note.look() or not had_topics)
-        self._waits_until = trio.current_time() + _WAITS_S
+        self._began_at = trio.current_time()
         try:
             if self._are_lost:
                 await self._lost_note.make_in_thread()
@@ -227,7 +227,7 @@ class TakesTablesBack:
 
     async def forget_loss(self) -> None:
         """At a start that asks nobody: its operator has decided."""
-        with suppress(StoreWriteError):
+        with suppress(StoreWriteError, StoreReadError):
             if self._lost_note.look():
                 await self._lost_note.remove_in_thread()
 
