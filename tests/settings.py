@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 from rmqha.broker import options
-from rmqha.broker.tables.topic_config_manager import TopicRules
+from rmqha.broker.tables.system_topics import TopicRules
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, load_config
 from rmqha.ha.options import HAClientOptions, HAOptions

@@ -118,7 +118,7 @@ class BrokerController:
         self.role: Final = store.role
         self.store: Final = store
         self.topics: Final = TopicConfigManager(options.topic_rules(config), now_ms=now_ms)
-        self.offsets: Final = ConsumerOffsetManager()
+        self.offsets: Final = ConsumerOffsetManager(now_ms=now_ms)
         self.groups: Final = SubscriptionGroupManager(
             self.role, auto_create=config.auto_create_subscription_group, now_ms=now_ms
         )

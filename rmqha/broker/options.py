@@ -8,7 +8,7 @@ from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.broker.credentials_file import CredentialsFile
 from rmqha.broker.processors.pull_message_processor import PullRules
 from rmqha.broker.puts.sent_records import SendRules
-from rmqha.broker.tables.topic_config_manager import TopicRules
+from rmqha.broker.tables.system_topics import TopicRules
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.tuning import Tuning
 from rmqha.certificates import TlsOptions

@@ -3,7 +3,7 @@
 Source: spec: ha §12 (every 10 s). RocketMQ's slaves ask 3 s after their start first.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -14,8 +14,13 @@ import trio
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
-from rmqha.broker.tables.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, OffsetTable, decode_offsets
 from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.offset_table import (
+    TOPIC_GROUP_SEPARATOR,
+    OffsetTable,
+    decode_changed_offsets,
+    decode_offsets,
+)
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicTable
@@ -147,51 +152,42 @@ class SlaveSynchronize:
         if now < self._awaited_since + _AWAITED_S and origin.are_awaited:
             raise RemoteProtocolError("its tables were lost, and it has yet to ask its peers for those of this group")
 
-    async def take_newer(self, address: str, *, next_offset: NextOffset | None) -> str:
-        """Take what the broker at ``address``, which has a longer log of this group, knows beyond what is known here.
+    async def merge(self, address: str, *, next_offset: NextOffset | None) -> str:
+        """Take what the broker at ``address``, of this group, knows later than what is known here.
 
-        Offsets and deliveries go forward by it alone. How far half messages are dealt with the log tells.
+        That is what operators have changed of topics, groups and offsets, and how far groups have come; deliveries go
+        forward alone. How far half messages are dealt with the log tells. A broker of RocketMQ's does not say what was
+        changed when: where its tables have had more changes than those here, they count.
 
         Args:
             address: its listenPort.
-            next_offset: of a queue here: only what was consumed behind that is new, as a smaller offset may have been
-                chosen here. None: the offsets here are lost.
+            next_offset: of a queue here. Of a broker of RocketMQ's only what was consumed behind that is new, as a
+                smaller offset may have been chosen here. None: the tables here are lost.
 
         Returns:
-            Why that failed, or a part of it; else empty.
+            Why that failed: then nothing was taken, as who does not have one table itself says little by the others.
         """
-        return await self._take(address, self._topics.take_newer, self._groups.take_newer, next_offset)
-
-    async def take_back(self, address: str) -> str:
-        """As :meth:`take_newer`, of a broker whose own tables were lost: what that broker knows counts."""
-        return await self._take(address, self._topics.take_back, self._groups.take_back, None)
-
-    async def _take(
-        self,
-        address: str,
-        take_topics: Callable[[TopicTable], None],
-        take_groups: Callable[[SubscriptionGroupTable], None],
-        next_offset: NextOffset | None,
-    ) -> str:
-        """All or nothing: who does not have one of them itself says little by the others."""
+        is_lost = next_offset is None
         try:
             async with self._link.open(address) as client:
                 await self._link.check_group(client)
                 topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
                 code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
                 groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
-                offsets = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
+                offsets, changed = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
                 deliveries = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
                 log_end = await ask_log_end(client)
-            knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
-            if topics:
-                take_topics(topics)
-            take_groups(groups)
-            self._delay_offsets.take_newer(deliveries, log_end=log_end)
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
-            if next_offset is not None:
+            if changed is not None:
+                told = await self._offsets.not_since(told, changed)
+            elif next_offset is not None:
+                knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
                 told = await self._behind(next_offset, told, takes_unknown=knows_more_groups)
-            await self._offsets.merge_from_master(told)
+            if topics:
+                self._topics.merge(topics, log_end=log_end, is_lost=is_lost)
+            self._groups.merge(groups, is_lost=is_lost)
+            self._delay_offsets.take_newer(deliveries, log_end=log_end)
+            await self._offsets.merge_from_master(told, changed=changed)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return str(error)
         return ""
@@ -225,10 +221,10 @@ class SlaveSynchronize:
 
     async def _take_over_offsets(self, client: RemotingClient, *, origin: TablesOrigin) -> None:
         """What a broker has found on its disk, and nothing newer, says nothing of what it lacks."""
-        offsets = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, decode_offsets)
+        offsets, changed = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
         await self._offsets.make_room_for(offsets)
         told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
-        await self._offsets.merge_from_master(offsets, is_whole=origin.is_of_a_master)
+        await self._offsets.merge_from_master(offsets, is_whole=origin.is_of_a_master, changed=changed)
         if told and self._unsettled is None:
             self._unsettled = await ask_log_end(client), told
         if self._unsettled is not None and self._delay_offsets.is_settled(self._unsettled[0]):
@@ -243,6 +239,10 @@ class SlaveSynchronize:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""
         offsets = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
         self._delay_offsets.take_over(offsets, log_end=await ask_log_end(client))
+
+
+def _decode_offsets(value: dict[str, Any]) -> tuple[OffsetTable, Mapping[str, int] | None]:
+    return decode_offsets(value), decode_changed_offsets(value)
 
 
 def _decode_topics(value: dict[str, Any]) -> TopicTable | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
-from rmqha.broker.tables.consumer_offset_manager import decode_offsets
+from rmqha.broker.tables.offset_table import decode_offsets
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.topic_config import TopicTable
 from rmqha.cli.finding import FAIL, WARN, Finding

@@ -11,8 +11,10 @@ from rmqha.codec.record.layout import (
 )
 from rmqha.codec.remoting import FRAME_SIZE_MAX
 
-TABLE_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
-"""Bytes of a broker's table that slaves, RocketMQ's too, can still fetch: an answer is one frame."""
+STAMPS_SIZE_MAX: Final = 512 * 1024
+"""Bytes of what a table tells of when its entries were changed; there are two such members at most."""
+TABLE_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024 - 2 * STAMPS_SIZE_MAX
+"""Bytes of a broker's table, without these, that slaves, RocketMQ's too, can still fetch: an answer is one frame."""
 GROUP_SIZE_MAX: Final = 255
 _GROUP: Final = re.compile("[%|a-zA-Z0-9_-]+")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqha.broker import options
-from rmqha.broker.tables.topic_config_manager import TopicRules
+from rmqha.broker.tables.system_topics import TopicRules
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.consume_queue import UNIT_SIZE
 from rmqha.codec.delay_level import DELAY_LEVELS_MS

@@ -13,7 +13,7 @@ from rmqha.broker import questions
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.slave_synchronize import SlaveSynchronize
-from rmqha.broker.tables.consumer_offset_manager import OffsetTable, decode_offsets
+from rmqha.broker.tables.offset_table import OffsetTable, decode_offsets
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -52,8 +52,8 @@ async def test_a_large_table_is_read_in_a_thread(is_large: bool, monkeypatch: py
             master.offsets.commit_offset(f"group{number}", "t", 0, offset=number)
         merged, merge = trio.Event(), slave.offsets.merge_from_master
 
-        async def merge_from_master(table: OffsetTable, *, is_whole: bool) -> None:
-            await merge(table, is_whole=is_whole)
+        async def merge_from_master(table: OffsetTable, **how: Any) -> None:
+            await merge(table, **how)
             merged.set()
 
         monkeypatch.setattr(slave.offsets, "merge_from_master", merge_from_master)

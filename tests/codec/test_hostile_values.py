@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager, decode_offsets
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.offset_table import decode_offsets
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json

@@ -15,7 +15,7 @@ from rmqha.broker.acl.plain_access_resource import PlainAccessResource
 from rmqha.broker.acl.remote_address_strategy import RemoteAddressStrategy
 from rmqha.broker.puts.sent_records import SendRules, SentBatch, records_of
 from rmqha.broker.puts.stored_properties import StoredProperties
-from rmqha.broker.tables.consumer_offset_manager import decode_offsets
+from rmqha.broker.tables.offset_table import decode_offsets
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.client.message import read_message
 from rmqha.codec import java_json

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmqha.broker.tables.topic_config_manager import FORBIDDEN_SEND_TOPICS
+from rmqha.broker.tables.system_topics import FORBIDDEN_SEND_TOPICS
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import BLANK_MAGIC
 from rmqha.errors import CorruptLogError, DivergedLogError, StoreReadError, StoreWriteError

@@ -10,6 +10,7 @@ from rmqha.broker.tables import (
     consumer_offset_manager,
     deleted_topics,
     metadata,
+    offset_table,
     queue_ends,
     queue_ends_client,
     subscription_group_manager,
@@ -111,16 +112,12 @@ _mark: Final = EndTransaction._mark
 
 
 async def _take_over_all_offsets_at_once(self: Any, client: Any, **_: Any) -> None:
-    offsets = await questions.ask_table(
-        client, RequestCode.GET_ALL_CONSUMER_OFFSET, consumer_offset_manager.decode_offsets
-    )
+    offsets = await questions.ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, offset_table.decode_offsets)
     await self._offsets.merge_from_master(offsets)
 
 
 async def _take_over_no_halves(self: Any, client: Any, **_: Any) -> None:
-    offsets = await questions.ask_table(
-        client, RequestCode.GET_ALL_CONSUMER_OFFSET, consumer_offset_manager.decode_offsets
-    )
+    offsets = await questions.ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, offset_table.decode_offsets)
     await self._offsets.merge_from_master({key: one for key, one in offsets.items() if "RMQ_SYS_TRANS" not in key})
 
 
@@ -160,12 +157,12 @@ def _replace_groups_that_are_new(self: Any, table: Any) -> None:
     _replace_groups(self, subscription_group_manager.SubscriptionGroupTable(table.data_version, table.groups | known))
 
 
-def _merge_new_offsets_only(self: Any, entries: Any, **how: Any) -> int:
-    return _merge(self, [one for one in entries if one[1] not in self._table.get(one[0], {})], **how)
+def _merge_new_offsets_only(self: Any, entries: Any, changed: Any, **how: Any) -> int:
+    return _merge(self, [one for one in entries if one[1] not in self._table.get(one[0], {})], changed, **how)
 
 
-def _merge_without_saving(self: Any, entries: Any, **how: Any) -> int:
-    was_dirty, left_out = self.dirty, _merge(self, entries, **how)
+def _merge_without_saving(self: Any, entries: Any, changed: Any, **how: Any) -> int:
+    was_dirty, left_out = self.dirty, _merge(self, entries, changed, **how)
     self.dirty = was_dirty
     return left_out
 

@@ -176,14 +176,14 @@ class TakesTablesBack:
     async def _take_newer(self, peer: MasterAddress, *, lacks_tables: bool) -> bool:
         """The log is what counts, and comes without it, too: then some things are as they were when it was here."""
         next_offset = None if lacks_tables else self._store.next_queue_offset
-        if failure := await self._tables.take_newer(address := address_behind(peer), next_offset=next_offset):
+        if failure := await self._tables.merge(address := address_behind(peer), next_offset=next_offset):
             logger.warning("master_link.nothing_newer_taken", address=address, reason=failure, next=_WITHOUT_NEWER)
         return not failure
 
     async def _take_back(self, peer: MasterAddress, there: LogRange) -> None:
         """Of a peer without more of the log: what it knows is all there is, but for what this log tells, and is new."""
         self.told_by.discard(str(peer))
-        failure = await self._tables.take_back(address := address_behind(peer))
+        failure = await self._tables.merge(address := address_behind(peer), next_offset=None)
         if failure and there.checks_reports:
             raise RemoteProtocolError(f"its topics, groups and consumers' offsets could not be taken over: {failure}")
         self._metadata.learn_queues(self._store.queues)

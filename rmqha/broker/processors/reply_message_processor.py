@@ -12,7 +12,8 @@ from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.puts.sent_records import SendRules, born_host_of
 from rmqha.broker.puts.stored_properties import SendRefusedError
-from rmqha.broker.tables.topic_config_manager import FORBIDDEN_SEND_TOPICS, TopicConfigManager
+from rmqha.broker.tables.system_topics import FORBIDDEN_SEND_TOPICS
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
 from rmqha.codec.host import decode_host, host_of

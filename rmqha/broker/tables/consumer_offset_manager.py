@@ -1,15 +1,25 @@
 """ConsumerOffsetManager: how far each group has consumed each queue."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from math import inf
 from typing import Any, Final
 
 import trio
 
+from rmqha.broker.tables.change_stamps import ChangeStamps
 from rmqha.broker.tables.offset_shares import OffsetShares
+from rmqha.broker.tables.offset_table import (
+    TOPIC_GROUP_SEPARATOR,
+    OffsetsOfQueues,
+    OffsetTable,
+    decode_changed_offsets,
+    decode_offsets,
+    name_of_group,
+    name_of_queue,
+    size_of_key,
+)
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
-from rmqha.codec import java_json
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import GROUP_SIZE_MAX, TABLE_SIZE_MAX, topic_problem
 from rmqha.errors import RemoteProtocolError
@@ -17,29 +27,26 @@ from rmqha.replication.role import Role
 from rmqha.replication.watermark import Watermark
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 
-_INT64: Final = range(-(2**63), 2**63)
-"""What a commit may say."""
-TOPIC_GROUP_SEPARATOR: Final = "@"
 ENTRIES_MAX: Final = 262_144
 """Most offsets that are kept: some 100 MB."""
 _QUEUE_SIZE: Final = len("-2147483648:-9223372036854775808,")
 _MERGED_AT_ONCE: Final = 1000
 """Offsets: less than a millisecond's work."""
 
+_LOOKED_AT_ONCE: Final = 256
 _SPLIT_AT_ONCE: Final = 5000
 _REMOVED_AT_ONCE: Final = 500
 """Offsets, likewise."""
-
-OffsetsOfQueues = dict[int, int]
-OffsetTable = dict[str, OffsetsOfQueues]
-"""``topic@group -> queue -> next offset to consume``."""
 
 
 class ConsumerOffsetManager:
     """``topic@group -> queue -> next offset to consume``. A commit may go backwards: that is how a reset works."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now_ms: Callable[[], int] = int) -> None:
+        """``now_ms``: the wall clock; without one changes are counted."""
         self._table: OffsetTable = {}
+        self.changed: Final = ChangeStamps(now_ms)
+        """When groups were set back, or forgotten."""
         self._entries = self._size = 0
         self._shares = OffsetShares()
         self._role: Role | None = None
@@ -94,7 +101,11 @@ class ConsumerOffsetManager:
             self._check_new(group, topic, host=host)
             self._shares.add(host, key, queue_id, self._size_of_new(key))
             self._put_new(key, queue_id, offset)
+            if self.changed.of(name_of_group(group)):
+                self.changed.note(name_of_queue(key, queue_id))
         else:
+            if offset < queues[queue_id]:
+                self.changed.note(name_of_queue(key, queue_id))
             queues[queue_id] = offset
             self._doubted.discard((key, queue_id))
         if peer and self._role is not None and not self._role.is_master:
@@ -129,7 +140,7 @@ class ConsumerOffsetManager:
         return ""
 
     def _size_of_new(self, key: str) -> int:
-        return _QUEUE_SIZE + (0 if key in self._table else _size_of_key(key))
+        return _QUEUE_SIZE + (0 if key in self._table else size_of_key(key))
 
     def _put_new(self, key: str, queue_id: int, offset: int) -> None:
         self._size += self._size_of_new(key)
@@ -141,7 +152,9 @@ class ConsumerOffsetManager:
         return self._table.get(topic + TOPIC_GROUP_SEPARATOR + group, {}).get(queue_id)
 
     async def remove_offset_in_turns(self, group: str) -> None:
-        """Forget how far ``group`` is, in all topics. What slaves know of it they keep."""
+        """Forget how far ``group`` is, in all topics; slaves do when they are told."""
+        self.changed.note(name_of_group(group))
+        self.dirty = True
         keys = [topic + TOPIC_GROUP_SEPARATOR + group for topic in await self.topics_of_in_turns(group)]
         entries = ((key, queue_id) for key in keys for queue_id in list(self._table.get(key, {})))
         while piece := list(islice(entries, _REMOVED_AT_ONCE)):
@@ -182,7 +195,7 @@ class ConsumerOffsetManager:
 
     def to_json(self) -> dict[str, Any]:
         """The table itself, as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integers."""
-        return {"offsetTable": self._table}
+        return {"offsetTable": self._table, "changedOffsets": self.changed.to_json()}
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""
@@ -190,9 +203,11 @@ class ConsumerOffsetManager:
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """Take over a saved table. Raises RemoteProtocolError if it is none; then nothing has changed."""
+        changed = decode_changed_offsets(value)
         self._table, self._shares = decode_offsets(value), OffsetShares()
+        self.changed.replace(changed or {})
         self._entries = sum(map(len, self._table.values()))
-        self._size = _QUEUE_SIZE * self._entries + sum(map(_size_of_key, self._table))
+        self._size = _QUEUE_SIZE * self._entries + sum(map(size_of_key, self._table))
 
     async def make_room_for(self, table: OffsetTable) -> None:
         """Forget offsets that a master's ``table`` does not have, where those that it has would not fit.
@@ -205,7 +220,7 @@ class ConsumerOffsetManager:
             known = self._table.get(key, {})
             new = len(queues.keys() - known.keys())
             entries += new
-            size += _QUEUE_SIZE * new + (0 if known else _size_of_key(key))
+            size += _QUEUE_SIZE * new + (0 if known else size_of_key(key))
             if number % _REMOVED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         keys = reversed([*self._table])
@@ -224,26 +239,30 @@ class ConsumerOffsetManager:
         if queues.pop(queue_id, None) is None:  # somebody else was faster, in between two turns
             return
         self._shares.give_back(key, queue_id)
+        self.changed.drop(name_of_queue(key, queue_id))
         self._committed_here.discard((key, queue_id))
         self._doubted.discard((key, queue_id))
         self._entries -= 1
         self._size -= _QUEUE_SIZE
         if not queues:
             del self._table[key]
-            self._size -= _size_of_key(key)
+            self._size -= size_of_key(key)
         self.dirty = True
 
-    async def merge_from_master(self, table: OffsetTable, *, is_whole: bool = False) -> None:
+    async def merge_from_master(
+        self, table: OffsetTable, *, is_whole: bool = False, changed: Mapping[str, int] | None = None
+    ) -> None:
         """Take over the master's offsets, keeping a larger one of our own; commits go on meanwhile.
 
         RocketMQ's slave takes the master's value even backwards, so what consumers committed to the slave while
-        the master was away is consumed again (#1094; spec: ha §12). The price, where no master is elected: a reset to
-        an earlier offset stays with the master it was made on. One that lies behind the queue's end is no place that
+        the master was away is consumed again (#1094; spec: ha §12). A smaller one counts where the group was set back
+        since. One that lies behind the queue's end is no place that
         anybody consumed here: the queue began anew on the master, and its word counts.
 
         Args:
             table: the master's.
             is_whole: whether it is all that clients have told masters, so that :meth:`elect` applies.
+            changed: its :attr:`changed`; None: it does not say, as RocketMQ's.
 
         Raises:
             RemoteProtocolError: there would be more than are kept; the others are taken over.
@@ -251,9 +270,11 @@ class ConsumerOffsetManager:
         gives_way, left_out = is_whole and self._role is not None, 0
         if gives_way:
             await self._forget_all_but(table)
+        if changed:
+            await self._forget_since(changed)
         entries = ((key, queue_id, offset) for key, queues in table.items() for queue_id, offset in queues.items())
         while piece := list(islice(entries, _MERGED_AT_ONCE)):
-            left_out += self._merge(piece, gives_way=gives_way)
+            left_out += self._merge(piece, changed or {}, gives_way=gives_way)
             await trio.lowlevel.checkpoint()
         if left_out:
             raise RemoteProtocolError(
@@ -272,11 +293,43 @@ class ConsumerOffsetManager:
                     self._forget(key, queue_id)
             await trio.lowlevel.checkpoint()
 
-    def _merge(self, entries: Iterable[tuple[str, int, int]], *, gives_way: bool) -> int:
+    async def _forget_since(self, changed: Mapping[str, int]) -> None:
+        """Groups that the master was told to forget later than this broker knew of."""
+        forgotten = {name: stamp for name, stamp in changed.items() if name.startswith(TOPIC_GROUP_SEPARATOR)}
+        forgotten = {name: stamp for name, stamp in forgotten.items() if stamp > self.changed.of(name)}
+        if not forgotten:
+            return
+        groups = {name.removeprefix(TOPIC_GROUP_SEPARATOR): stamp for name, stamp in forgotten.items()}
+        for topic, group in await self._pairs_in_turns():
+            key = topic + TOPIC_GROUP_SEPARATOR + group
+            for queue_id in [*self._table.get(key, {})] if group in groups else []:
+                if self.changed.of(name_of_queue(key, queue_id)) < groups[group]:
+                    self._forget(key, queue_id)
+        self.changed.adopt_newer(forgotten)
+        self.dirty = True
+
+    async def not_since(self, table: OffsetTable, changed: Mapping[str, int]) -> OffsetTable:
+        """What of another broker's ``table`` counts: no group has been set back there, or forgotten, since, here."""
+        counts: OffsetTable = {}
+        for seen, (key, queues) in enumerate(table.items(), 1):
+            if seen % _LOOKED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            forgotten = self.changed.of(name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2]))
+            for queue_id, offset in queues.items():
+                name = name_of_queue(key, queue_id)
+                stamp = changed.get(name, 0)
+                if stamp >= self.changed.of(name) and (not forgotten or stamp > forgotten):
+                    counts.setdefault(key, {})[queue_id] = offset
+        return counts
+
+    def _merge(self, entries: Iterable[tuple[str, int, int]], changed: Mapping[str, int], *, gives_way: bool) -> int:
         """Returns how many there was no room for."""
         left_out = 0
         for key, queue_id, offset in entries:
             known = self._table.get(key, {}).get(queue_id)
+            stamp = changed.get(name_of_queue(key, queue_id), 0) if changed and offset >= 0 else 0
+            if is_later := stamp > self.changed.of(name_of_queue(key, queue_id)):
+                self.changed.adopt(name_of_queue(key, queue_id), stamp)
             is_doubted = offset >= 0 and (key, queue_id) in self._doubted
             self._doubted.discard((key, queue_id))
             if known is None and self._lacks_room(1, self._size_of_new(key)):
@@ -285,7 +338,7 @@ class ConsumerOffsetManager:
                 self._put_new(key, queue_id, offset)
                 self.dirty = True
             elif known is not None and (
-                offset >= known or is_doubted or self._goes_back(key, queue_id, offset, gives_way=gives_way)
+                offset >= known or is_later or is_doubted or self._goes_back(key, queue_id, offset, gives_way=gives_way)
             ):
                 self._table[key][queue_id] = offset
                 self._committed_here.discard((key, queue_id))
@@ -333,36 +386,3 @@ class ConsumerOffsetManager:
                     cut.append(f"{key}/{queue_id}")
         self.dirty = self.dirty or bool(cut)
         return cut
-
-
-def decode_offsets(value: dict[str, Any]) -> OffsetTable:
-    """The member ``offsetTable``; queue ids are keys, so plain JSON has them as text.
-
-    Raises:
-        RemoteProtocolError: it is no such table.
-    """
-    try:
-        table = {
-            _name(key): {int(queue_id): _offset(offset) for queue_id, offset in queues.items()}
-            for key, queues in (value.get("offsetTable") or {}).items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise RemoteProtocolError(f"consumer offsets do not parse: {str(error)[:200]}") from None
-    return table
-
-
-def _size_of_key(key: str) -> int:
-    """The bytes that it takes in the table."""
-    return len(java_json.dumps({key: {}}).encode())
-
-
-def _name(key: object) -> str:
-    if type(key) is not str:
-        raise TypeError(f"{key!r:.40} is no topic@group")
-    return key
-
-
-def _offset(value: object) -> int:
-    if type(value) is not int or value not in _INT64:
-        raise ValueError(f"{value!r:.40} is no offset")
-    return value

@@ -125,6 +125,17 @@ class DeletedTopics:
             if topic not in table:
                 self._leave_out(topic, deleted)
 
+    def merge(self, topic: str, told: DeletedTopic, *, log_end: int) -> None:
+        """Another broker, whose log reaches to ``log_end``, has deleted messages: what comes behind that is new."""
+        known = self._table.get(topic) or DeletedTopic(0, {})
+        ends = {
+            number: max(known.ends.get(number, 0), told.ends.get(number, 0)) for number in {**known.ends, **told.ends}
+        }
+        merged = DeletedTopic(max(known.before, min(told.before, log_end)), ends)
+        if merged != known and merged.before > 0:
+            self._hide(topic, merged)
+            self.drop(topic)
+
     def _leave_out(self, topic: str, deleted: DeletedTopic) -> None:
         is_gone = deleted.before <= self._log_begins_at()
         if not is_gone and deleted.before <= self.forgotten_before:

@@ -6,12 +6,13 @@ none: its table is its master's.
 Source: spec: remoting §2.1, §2.6 (201), §2.7 (200, 207); rocketmq-all-4.9.8 SubscriptionGroupManager.java.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
+from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer, decode_stamps
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, group_problem
 from rmqha.codec.route import MASTER_ID
@@ -115,6 +116,8 @@ class SubscriptionGroupTable:
 
     data_version: tuple[int, int]
     groups: dict[str, SubscriptionGroupConfig]
+    changed: Mapping[str, int] | None = None
+    """When operators changed, or deleted, which group last; None: it does not say, as RocketMQ's."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SubscriptionGroupTable":
@@ -123,9 +126,10 @@ class SubscriptionGroupTable:
             version, table = value.get("dataVersion") or {}, value.get("subscriptionGroupTable") or {}
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             groups = {name: SubscriptionGroupConfig.from_json(name, entry) for name, entry in table.items()}
+            changed = decode_stamps(value.get("changedGroups"))
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"subscription groups do not parse: {error!r:.200}") from None
-        return cls(data_version, groups)
+        return cls(data_version, groups, changed)
 
 
 class SubscriptionGroupManager:
@@ -149,6 +153,8 @@ class SubscriptionGroupManager:
         for group in self._table.values():
             self._room.add("", group.json_size)
         self._warnings: Final = LogLimit()
+        self.changed: Final = ChangeStamps(now_ms)
+        """When operators changed, or deleted, which group last."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
         self.dirty = False
         """The table has changed since it was saved."""
@@ -177,6 +183,7 @@ class SubscriptionGroupManager:
             self._warnings.log(logger.warning, "subscription_group.not_kept", group=group[:80], reason=problem)
             return config
         self._made_by[group] = host
+        self.changed.note_again(group)
         self._put(made)
         return made
 
@@ -189,6 +196,7 @@ class SubscriptionGroupManager:
         growth = 0 if config.group_name in self._table else config.json_size
         if problem := group_problem(config.group_name) or self._room.problem("", growth):
             raise RemoteProtocolError(f"the subscription group is not kept: {problem}")
+        self.changed.note(config.group_name)
         self._put(config)
 
     def delete(self, group: str) -> None:
@@ -196,7 +204,10 @@ class SubscriptionGroupManager:
         former = self._table.pop(group, None)
         if former is not None:
             self._give_back(former)
-            self._note_change()
+        elif group_problem(group):
+            return
+        self.changed.note(group)
+        self._note_change()
 
     def _give_back(self, config: SubscriptionGroupConfig) -> None:
         self._room.add(self._made_by.pop(config.group_name, ""), -config.json_size)
@@ -218,6 +229,7 @@ class SubscriptionGroupManager:
         return {
             "dataVersion": {"counter": counter, "timestamp": timestamp},
             "subscriptionGroupTable": dict(self._table),
+            "changedGroups": self.changed.to_json(),
         }
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
@@ -225,20 +237,26 @@ class SubscriptionGroupManager:
         self.replace(SubscriptionGroupTable.from_json(value))
         self.dirty = False
 
-    def take_newer(self, table: SubscriptionGroupTable) -> None:
-        """Take what a ``table`` that has been changed more often than this one says of groups; none goes for that."""
-        if table.data_version[1] > self.data_version[1]:
-            for name, told in table.groups.items():
-                if told != self._table.get(name):
-                    self._put(told)
+    def merge(self, table: SubscriptionGroupTable, *, is_lost: bool) -> None:
+        """Take what a ``table`` of another broker of this group says later than the one here.
 
-    def take_back(self, table: SubscriptionGroupTable) -> None:
-        """Take over ``table`` as one whose own is lost; what it does not know stays."""
-        made = {name: group for name, group in self._table.items() if name not in table.groups}
-        self.replace(table)
-        for name, group in made.items():
-            if name not in self._table:
-                self._put(group)
+        Args:
+            table: what it has.
+            is_lost: whether the table here was lost, so that what it says without a stamp counts less.
+        """
+        stamps = table.changed or {}
+        is_newer = is_lost or table.data_version[1] > self.data_version[1]
+        chosen = choose_newer(table.groups, stamps, self._table, self.changed, is_newer=is_newer)
+        for name, told in chosen.items():
+            former = self._table.pop(name, None)
+            if former is not None:
+                self._give_back(former)
+            if told is not None:
+                self._put(told)
+        if chosen:
+            self.changed.adopt_newer(stamps)
+            self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
+            self._note_change()
 
     def replace(self, table: SubscriptionGroupTable) -> None:
         """Take over a table (our own file's, or the master's); one that says nothing costs no group that is known."""
@@ -249,6 +267,7 @@ class SubscriptionGroupManager:
             self._give_back(former[group])
         for group in self._table.keys() - former.keys():
             self._room.add("", self._table[group].json_size)
+        self.changed.replace(table.changed or {})
         self.data_version = table.data_version
         self.dirty = True
 

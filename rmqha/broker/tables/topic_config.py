@@ -1,8 +1,10 @@
 """TopicConfig, and the table of all: how RocketMQ writes topics down, in ``topics.json`` and in answers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rmqha.broker.tables.change_stamps import decode_stamps
 from rmqha.codec.deleted_topic import DeletedTopic, decode_before, decode_deleted
 from rmqha.codec.route import PERM_READ, PERM_WRITE, QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
@@ -76,6 +78,8 @@ class TopicTable:
     topics: dict[str, TopicConfig]
     deleted: dict[str, DeletedTopic] = field(default_factory=dict)
     deleted_before: int = 0
+    changed: Mapping[str, int] | None = None
+    """When operators changed, or deleted, which topic last; None: it does not say, as RocketMQ's."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TopicTable":
@@ -85,9 +89,10 @@ class TopicTable:
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             deleted = decode_deleted(value.get("deletedTopics"))
             deleted_before = decode_before(value.get("deletedBefore"))
+            changed = decode_stamps(value.get("changedTopics"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
-        return cls(data_version, decode_topics(value), deleted, deleted_before)
+        return cls(data_version, decode_topics(value), deleted, deleted_before, changed)
 
 
 def _int32(value: Any) -> int:

@@ -5,55 +5,26 @@ The commitlog is the truth: a topic found in the consume queues but missing here
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
 
+from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer
 from rmqha.broker.tables.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
 from rmqha.broker.tables.refused_topics import RefusedTopics
+from rmqha.broker.tables.system_topics import TopicRules, built_in_topics
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_shares import TopicShares
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
-from rmqha.codec.record.layout import SCHEDULE_TOPIC
-from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE, QUEUE_NUMS_MAX
+from rmqha.codec.route import PERM_INHERIT, QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.watermark import Complete, Watermark
 
 logger = structlog.get_logger()
 
 _TOLD_MAX: Final = 100
-_SCHEDULE_QUEUE_NUMS: Final = 18
-_CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
-_BENCHMARK_QUEUE_NUMS: Final = 1024
-
-FORBIDDEN_SEND_TOPICS: Final = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
-"""Topics a producer may not send to (spec: remoting §2.4)."""
-SYSTEM_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {AUTO_CREATE_TOPIC_KEY_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
-_SYSTEM_PREFIX: Final = "rmq_sys_"
-"""Source: TopicValidator.java."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRules:
-    """What the broker's configuration says about topics."""
-
-    broker_cluster_name: str
-    broker_name: str
-    auto_create_topic_enable: bool
-    default_topic_queue_nums: int
-    max_queues: int
-    """Of all topics but the built-in ones, at least one each; no send makes a topic beyond it."""
 
 
 class TopicConfigManager:
@@ -73,6 +44,8 @@ class TopicConfigManager:
         """Topics of which it is logged that they have a queue with a number that none can have."""
         self.deleted: Final = DeletedTopics()
         """Of which topics the log holds messages that nobody is to see."""
+        self.changed: Final = ChangeStamps(now_ms)
+        """When operators changed, or deleted, which topic last."""
         self.dirty = False
         """The table has changed since it was saved."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
@@ -89,7 +62,7 @@ class TopicConfigManager:
         self.saved: Final = Watermark()
         """So many of them are in ``topics.json``; waiters are told when a save succeeds, and when it fails."""
         self.saved.subscribe(self._note_saved)
-        for topic in _built_in_topics(rules):
+        for topic in built_in_topics(rules):
             self._table[topic.topic_name] = topic
         self.queues_max: Final = rules.max_queues + self._count_queues()
         """``maxQueues``, and the built-in topics' besides."""
@@ -166,6 +139,7 @@ class TopicConfigManager:
             raise
         self.made += 1
         self.unsaved[created.topic_name] = self.made
+        self.changed.note_again(created.topic_name)
         self._put(created)
         return created
 
@@ -187,15 +161,11 @@ class TopicConfigManager:
 
     def is_system_topic(self, topic: str) -> bool:
         """Whether no operator may make, change or delete it."""
-        rules = self._rules
-        own = (rules.broker_cluster_name, rules.broker_name, f"{rules.broker_cluster_name}_REPLY_TOPIC")
-        return topic in SYSTEM_TOPICS or topic in own or topic.startswith(_SYSTEM_PREFIX)
+        return self._rules.is_system_topic(topic)
 
     def system_topics(self) -> list[str]:
         """Those of them that every broker of the cluster knows, and this broker's own."""
-        rules = self._rules
-        own = {rules.broker_cluster_name, rules.broker_name, f"{rules.broker_cluster_name}_REPLY_TOPIC"}
-        return sorted(SYSTEM_TOPICS | own)
+        return self._rules.system_topics()
 
     def update_topic_config(self, topic: TopicConfig) -> None:
         """Make or change a topic, as an operator wishes; ``saved`` reaches ``made`` when it is in the file.
@@ -208,6 +178,7 @@ class TopicConfigManager:
         self.made += 1
         if topic.topic_name not in self._table:
             self.unsaved[topic.topic_name] = self.made
+        self.changed.note(topic.topic_name)
         self._put(topic)
 
     def grow(self, topic: str, queue_nums: int) -> None:
@@ -235,17 +206,21 @@ class TopicConfigManager:
                 f"topic {topic} is not deleted: the log still holds messages of {self.deleted.queue_count} queues that "
                 f"were, at most {DELETED_QUEUES_MAX} are remembered. Try again when the log's oldest files have gone"
             )
+        self._remove(topic)
+        if is_noted:
+            self.deleted.add(topic, ends, before=before, number=self.made + 1)
+        self.made += 1
+        self.changed.note(topic)
+        self._note_change()
+
+    def _remove(self, topic: str) -> None:
+        former = self._table.pop(topic, None)
         if former is not None:
-            del self._table[topic]
             self._queues -= former.queue_nums
             self._size -= former.json_size
         self._shares.give_back(topic)
         self.unsaved.pop(topic, None)
         self.learned.discard(topic)
-        if is_noted:
-            self.deleted.add(topic, ends, before=before, number=self.made + 1)
-        self.made += 1
-        self._note_change()
 
     def was_deleted(self, topic: str, *, since: int) -> bool:
         """Whether there is no such topic, as it was deleted since the log ended at ``since``."""
@@ -295,23 +270,38 @@ class TopicConfigManager:
                 self.learned.discard(name)
                 self._put(told)
 
-    def take_newer(self, table: TopicTable) -> None:
-        """Take what a ``table`` that has been changed more often than this one says of topics; none goes for that."""
-        if table.data_version[1] <= self.data_version[1]:
-            return
-        for name, told in table.topics.items():
-            if told != self._table.get(name) and self.deleted.find(name) is None:
-                self.learned.discard(name)
-                self._put(told)
+    def merge(self, table: TopicTable, *, log_end: int, is_lost: bool) -> None:
+        """Take what a ``table`` of another broker of this group says later than the one here.
 
-    def take_back(self, table: TopicTable) -> None:
-        """Take over ``table`` as one whose own is lost: of what it does not know stays what was made here since."""
-        known = [*self._table.values()]
-        made = [one for one in known if one.topic_name not in table.topics and one.topic_name not in self.learned]
-        self.replace(table)
-        for topic in made:
-            if topic.topic_name not in self._table and self.deleted.find(topic.topic_name) is None:
-                self._put(topic)
+        Args:
+            table: what it has.
+            log_end: where its log ends: what it has deleted lies before that.
+            is_lost: whether the table here was lost, so that what it says without a stamp counts less.
+        """
+        stamps = table.changed or {}
+        is_newer = is_lost or table.data_version[1] > self.data_version[1]
+        known = {name: topic for name, topic in self._table.items() if name not in self.learned}
+        chosen = choose_newer(table.topics, stamps, known, self.changed, is_newer=is_newer)
+        for name, told in chosen.items():
+            if told is None:
+                self._remove(name)
+            elif name in stamps or name in table.deleted or self.deleted.find(name) is None:
+                self._take(told)
+        for name, deleted in table.deleted.items():
+            if name in chosen or stamps.get(name, 0) >= self.changed.of(name):
+                self.deleted.merge(name, deleted, log_end=log_end)
+        if chosen:
+            self.changed.adopt_newer(stamps)
+            self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
+            self._note_change()
+
+    def _take(self, told: TopicConfig) -> None:
+        """Of a topic that only the log has told of there may be more queues here."""
+        queue_nums = self._table[told.topic_name].queue_nums if told.topic_name in self.learned else 0
+        self.learned.discard(told.topic_name)
+        self._put(told)
+        if queue_nums:
+            self.learn_queue(told.topic_name, queue_nums - 1)
 
     def _tell_of(self, topic: str, queue_id: int) -> None:
         if topic not in self._told and len(self._told) < _TOLD_MAX:
@@ -338,6 +328,7 @@ class TopicConfigManager:
         return {
             "dataVersion": {"counter": counter, "timestamp": timestamp},
             "topicConfigTable": dict(self._table),
+            "changedTopics": self.changed.to_json(),
             **self.deleted.to_json(),
         }
 
@@ -353,28 +344,14 @@ class TopicConfigManager:
         """Take over a table (our own file's, or the master's); False if it was taken over before."""
         if table.data_version == self.data_version and not self._has_changed:
             return False
-        built_in = {topic.topic_name: topic for topic in _built_in_topics(self._rules)}
+        built_in = {topic.topic_name: topic for topic in built_in_topics(self._rules)}
         former, self._table = self._table, built_in | table.topics
         for topic in former.keys() - self._table.keys():
             self._shares.give_back(topic)
         self._queues, self._size = self._count_queues(), self._count_size()
         self.learned.clear()
         self.deleted.replace(table.deleted, forgotten_before=table.deleted_before)
+        self.changed.replace(table.changed or {})
         self.data_version, self._has_changed = table.data_version, False
         self.dirty = True
         return True
-
-
-def _built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:
-    """Topics every broker has (TopicConfigManager.java:61-170; spec: remoting §2.3)."""
-    everything = PERM_READ | PERM_WRITE | PERM_INHERIT
-    yield TopicConfig("SELF_TEST_TOPIC", 1, 1)
-    if rules.auto_create_topic_enable:
-        nums = rules.default_topic_queue_nums
-        yield TopicConfig(AUTO_CREATE_TOPIC_KEY_TOPIC, nums, nums, everything)
-    yield TopicConfig("BenchmarkTest", _BENCHMARK_QUEUE_NUMS, _BENCHMARK_QUEUE_NUMS)
-    yield TopicConfig(rules.broker_cluster_name, _CLUSTER_TOPIC_QUEUE_NUMS, _CLUSTER_TOPIC_QUEUE_NUMS, everything)
-    yield TopicConfig(rules.broker_name, 1, 1, everything)
-    yield TopicConfig("OFFSET_MOVED_EVENT", 1, 1)
-    yield TopicConfig(SCHEDULE_TOPIC, _SCHEDULE_QUEUE_NUMS, _SCHEDULE_QUEUE_NUMS)
-    yield TopicConfig(f"{rules.broker_cluster_name}_REPLY_TOPIC", 1, 1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
-from rmqha.broker.tables.consumer_offset_manager import decode_offsets
+from rmqha.broker.tables.offset_table import decode_offsets
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.topic_config import TopicTable
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC

@@ -1,0 +1,131 @@
+"""ChangeStamps: when an operator's word about something was last said, so that of two brokers' tables the later counts.
+
+RocketMQ's tables have one version each, a counter and a time. Where two brokers have each had changes, or one has lost
+some, that says nothing of any one entry. With a stamp for each, what was changed, forbidden or deleted last counts,
+whichever table is looked at first, and however often (decision 20).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from rmqha.codec import java_json
+from rmqha.codec.limits import STAMPS_SIZE_MAX
+
+_Entry = TypeVar("_Entry")
+
+_STAMP_MAX: Final = 2**62
+_NAME_SIZE_MAX: Final = 1024
+"""No topic and group is called that, but an operator may ask for anything."""
+_ENTRY_SIZE: Final = len(":4611686018427387904,")
+
+
+class ChangeStamps:
+    """Name to stamp: milliseconds since 1970, later than every one that is known here, whatever the clock says.
+
+    What has none was made by clients, or is from before there were stamps. Where there are too many the first ones that
+    were noted go.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms: Final = now_ms
+        self._stamps: dict[str, int] = {}
+        self._size = self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._stamps)
+
+    def of(self, name: str) -> int:
+        """Its stamp; 0 if it has none."""
+        return self._stamps.get(name, 0)
+
+    def note(self, name: str) -> None:
+        """Something was said of it now."""
+        self.adopt(name, max(self._now_ms(), self._last + 1))
+
+    def note_again(self, name: str) -> None:
+        """It changes by itself: that counts for as much as what was said of it before, if anything was."""
+        if name in self._stamps:
+            self.note(name)
+
+    def adopt(self, name: str, stamp: int) -> None:
+        """It is here as another broker has it."""
+        if len(name) > _NAME_SIZE_MAX:
+            return
+        self.drop(name)
+        self._stamps[name] = stamp
+        self._size += _size_of(name)
+        self._last = max(self._last, stamp)
+        while self._size > STAMPS_SIZE_MAX:
+            self.drop(next(iter(self._stamps)))
+
+    def drop(self, name: str) -> None:
+        """Nothing was ever said of it."""
+        if self._stamps.pop(name, None) is not None:
+            self._size -= _size_of(name)
+
+    def replace(self, stamps: Mapping[str, int]) -> None:
+        """All is as another broker has it, or this one's file."""
+        self._stamps = dict(stamps)
+        self._size = sum(map(_size_of, stamps))
+        self._last = max(self._last, *stamps.values(), 0)
+
+    def adopt_newer(self, stamps: Mapping[str, int]) -> None:
+        """What is later there than here."""
+        for name, stamp in stamps.items():
+            if stamp > self.of(name):
+                self.adopt(name, stamp)
+
+    def to_json(self) -> dict[str, int]:
+        """A copy, as a member of the table has it."""
+        return dict(self._stamps)
+
+
+def choose_newer(
+    told: Mapping[str, _Entry],
+    told_stamps: Mapping[str, int],
+    known: Mapping[str, _Entry],
+    stamps: ChangeStamps,
+    *,
+    is_newer: bool,
+) -> dict[str, _Entry | None]:
+    """What another broker's table says later than the one that is ``known``; None: the entry was deleted.
+
+    Args:
+        told: its entries.
+        told_stamps: when it was told of which.
+        known: the entries here.
+        stamps: likewise.
+        is_newer: whether it counts, too, where neither has a stamp; else an entry does that is not known here.
+    """
+    chosen: dict[str, _Entry | None] = {}
+    for name in told.keys() | told_stamps.keys():
+        theirs, ours = told_stamps.get(name, 0), stamps.of(name)
+        if theirs > ours:
+            chosen[name] = told.get(name)
+        elif theirs == ours == 0 and (name not in known or (is_newer and told[name] != known[name])):
+            chosen[name] = told[name]
+    return chosen
+
+
+def decode_stamps(value: Any) -> dict[str, int] | None:
+    """A member that :meth:`ChangeStamps.to_json` made; None if there is none, as in a table of RocketMQ's.
+
+    Raises:
+        AttributeError, TypeError, ValueError: it is something else, or larger than any of ours.
+    """
+    if value is None:
+        return None
+    stamps = {name: _stamp(stamp) for name, stamp in value.items() if type(name) is str}
+    if len(stamps) < len(value) or sum(map(_size_of, stamps)) > STAMPS_SIZE_MAX:
+        raise ValueError("those are no stamps of a table")
+    return stamps
+
+
+def _stamp(value: object) -> int:
+    if type(value) is not int or not 0 < value < _STAMP_MAX:
+        raise ValueError(f"{value!r:.40} is no stamp")
+    return value
+
+
+def _size_of(name: str) -> int:
+    return len(java_json.dumps(name).encode()) + _ENTRY_SIZE

@@ -1,0 +1,214 @@
+"""Of two brokers' tables what an operator said last counts, in whatever order they are merged."""
+
+import random
+from collections.abc import Callable
+from itertools import count, permutations
+from typing import Any
+
+import pytest
+
+from rmqha.broker.tables.change_stamps import ChangeStamps, decode_stamps
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.offset_table import decode_changed_offsets, decode_offsets
+from rmqha.broker.tables.subscription_group_manager import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupManager,
+    SubscriptionGroupTable,
+)
+from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
+from rmqha.codec import java_json
+from rmqha.codec.limits import STAMPS_SIZE_MAX
+from rmqha.replication.role import Role, RoleKind
+from tests.settings import topic_rules
+
+Clock = Callable[[], int]
+
+
+def topics_of(now_ms: Clock) -> TopicConfigManager:
+    return TopicConfigManager(topic_rules(), now_ms=now_ms)
+
+
+def groups_of(now_ms: Clock) -> SubscriptionGroupManager:
+    return SubscriptionGroupManager(Role(RoleKind.MASTER), auto_create=True, now_ms=now_ms)
+
+
+def as_told(value: dict[str, Any]) -> dict[str, Any]:
+    """As it is read from a file, or an answer."""
+    told = java_json.loads(java_json.dumps(value).encode())
+    assert isinstance(told, dict)
+    return told
+
+
+def merge_topics(here: TopicConfigManager, there: TopicConfigManager, *, is_lost: bool = False) -> None:
+    here.merge(TopicTable.from_json(as_told(there.to_json())), log_end=10**9, is_lost=is_lost)
+
+
+async def merge_offsets(here: ConsumerOffsetManager, there: ConsumerOffsetManager) -> None:
+    """As a master does with a peer's."""
+    told, changed = decode_offsets(there.to_json()), decode_changed_offsets(there.to_json())
+    assert changed is not None
+    await here.merge_from_master(await here.not_since(told, changed), changed=changed)
+
+
+def test_a_stamp_is_later_than_all_that_are_known_whatever_the_clock_says() -> None:
+    stamps = ChangeStamps(lambda: 5)
+    stamps.note("a")
+    stamps.note("b")
+    stamps.replace({"c": 900})
+    stamps.note("a")
+    assert [stamps.of(name) for name in "abcd"] == [901, 0, 900, 0]
+
+
+def test_where_there_are_too_many_the_oldest_go() -> None:
+    stamps = ChangeStamps(count(1).__next__)
+    for number in range(5000):
+        stamps.note(f"{number:0200}")
+    kept = stamps.to_json()
+    assert decode_stamps(kept) == kept
+    assert STAMPS_SIZE_MAX // 240 < len(kept) < STAMPS_SIZE_MAX // 200
+    assert f"{4999:0200}" in kept
+    assert f"{0:0200}" not in kept
+    stamps.note("x" * STAMPS_SIZE_MAX)
+    assert stamps.to_json() == kept, "nothing is called that"
+
+
+@pytest.mark.parametrize("value", [[], "x", {"a": 0}, {"a": -1}, {"a": 1.5}, {"a": True}, {"a": 2**62}, {1: 1}])
+def test_what_are_no_stamps_is_refused(value: object) -> None:
+    with pytest.raises((AttributeError, TypeError, ValueError)):
+        decode_stamps(value)
+
+
+def test_a_deletion_and_what_is_forbidden_count_though_the_other_table_has_had_more_changes() -> None:
+    here, there = topics_of(lambda: 1000), topics_of(lambda: 900)
+    for one in (here, there):
+        one.update_topic_config(TopicConfig("gone", 4, 4))
+        one.update_topic_config(TopicConfig("closed", 4, 4))
+    for number in range(50):
+        there.create_topic_in_send_message_back_method(f"made{number}", queue_nums=1)
+    here.delete_topic_config("gone", {0: 7}, before=500)
+    here.update_topic_config(TopicConfig("closed", 4, 4, perm=4))
+    merge_topics(here, there)
+    assert here.select("gone") is None
+    assert here.select("closed") == TopicConfig("closed", 4, 4, perm=4)
+    assert here.select("made49") is not None
+    merge_topics(there, here)
+    assert [there.select("gone"), there.select("closed")] == [None, here.select("closed")]
+    deleted = there.deleted.find("gone")
+    assert deleted is not None
+    assert (deleted.before, dict(deleted.ends)) == (500, {0: 7})
+
+
+def test_a_topic_that_a_send_makes_again_after_it_was_deleted_is_there() -> None:
+    here, there = topics_of(lambda: 1000), topics_of(lambda: 1000)
+    for one in (here, there):
+        one.update_topic_config(TopicConfig("t", 4, 4))
+        one.delete_topic_config("t", {}, before=0)
+    merge_topics(there, here)
+    here.create_topic_in_send_message_back_method("t", queue_nums=2)
+    merge_topics(there, here)
+    assert there.select("t") == here.select("t")
+
+
+def test_what_was_deleted_hides_nothing_that_comes_behind_the_end_of_the_log_that_told_it() -> None:
+    here, there = topics_of(lambda: 1), topics_of(lambda: 1)
+    there.update_topic_config(TopicConfig("t", 1, 1))
+    there.delete_topic_config("t", {0: 9}, before=900)
+    here.merge(TopicTable.from_json(as_told(there.to_json())), log_end=300, is_lost=False)
+    deleted = here.deleted.find("t")
+    assert deleted is not None
+    assert deleted.before == 300
+
+
+def test_a_table_without_stamps_counts_where_it_has_had_more_changes_and_nobody_has_changed_the_entry_here() -> None:
+    """As RocketMQ's."""
+    here = topics_of(lambda: 1000)
+    here.create_topic_in_send_message_back_method("made", queue_nums=2)
+    here.update_topic_config(TopicConfig("set", 3, 3))
+    told = {name: TopicConfig(name, 8, 8) for name in ("made", "set", "new")}
+    here.merge(TopicTable((5, 1), told), log_end=0, is_lost=False)
+    assert [here.select(name) for name in ("made", "set", "new")] == [
+        TopicConfig("made", 2, 2),
+        TopicConfig("set", 3, 3),
+        TopicConfig("new", 8, 8),
+    ]
+    here.merge(TopicTable((5, 99), told), log_end=0, is_lost=False)
+    assert [here.select(name) for name in ("made", "set")] == [TopicConfig("made", 8, 8), TopicConfig("set", 3, 3)]
+
+
+async def test_offsets_that_were_set_back_or_forgotten_stay_so() -> None:
+    here, there = ConsumerOffsetManager(now_ms=lambda: 9), ConsumerOffsetManager(now_ms=lambda: 5)
+    for one in (here, there):
+        one.commit_offset("g", "t", 0, offset=50)
+        one.commit_offset("gone", "t", 0, offset=50)
+    here.commit_offset("g", "t", 0, offset=10)
+    await here.remove_offset_in_turns("gone")
+    there.commit_offset("other", "t", 0, offset=3)
+    for one, other in ((here, there), (there, here)):
+        await merge_offsets(one, other)
+        assert [one.query_offset(name, "t", 0) for name in ("g", "gone", "other")] == [10, None, 3]
+    there.commit_offset("g", "t", 0, offset=20)
+    there.commit_offset("gone", "t", 0, offset=1)
+    await merge_offsets(here, there)
+    assert [here.query_offset(name, "t", 0) for name in ("g", "gone")] == [20, 1]
+
+
+async def test_a_slave_goes_back_where_its_master_was_set_back() -> None:
+    master, slave = ConsumerOffsetManager(now_ms=lambda: 9), ConsumerOffsetManager(now_ms=lambda: 5)
+    for offset in (50, 10, 12):
+        master.commit_offset("g", "t", 0, offset=offset)
+        await slave.merge_from_master(
+            decode_offsets(master.to_json()), changed=decode_changed_offsets(master.to_json())
+        )
+        assert slave.query_offset("g", "t", 0) == offset
+    again = ConsumerOffsetManager()
+    again.replace_from_json(slave.to_json())
+    assert again.to_json() == slave.to_json()
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_any_order_of_merging_ends_in_the_same_tables(seed: int) -> None:
+    """Three brokers, with clocks that differ, each told something else; then each has had all, in its own order."""
+    rng = random.Random(seed)
+    nodes = []
+    for _ in range(3):
+        clock = count(rng.randrange(1000), rng.randrange(1, 5)).__next__
+        nodes.append((topics_of(clock), groups_of(clock), ConsumerOffsetManager(now_ms=clock)))
+    for _ in range(rng.randrange(30)):
+        topics, groups, offsets = rng.choice(nodes)
+        name, number = rng.choice("abc"), rng.randrange(1, 9)
+        what = rng.randrange(6)
+        if what == 0:
+            topics.update_topic_config(TopicConfig(name, number, number))
+        elif what == 1:
+            topics.delete_topic_config(name, {}, before=0)
+        elif what == 2:
+            groups.update(SubscriptionGroupConfig(name, retry_max_times=number))
+        elif what == 3:
+            groups.delete(name)
+        elif what == 4:
+            offsets.commit_offset(name, "t", 0, offset=number)
+        else:
+            await offsets.remove_offset_in_turns(name)
+    told = [(topics.to_json(), await groups.to_json_in_turns(), offsets.to_json()) for topics, groups, offsets in nodes]
+    ends = set[str]()
+    for order in permutations(range(3)):
+        clock = count(1).__next__
+        topics, groups, offsets = topics_of(clock), groups_of(clock), ConsumerOffsetManager(now_ms=clock)
+        for number in (*order, order[0]):
+            topics_there, groups_there, offsets_there = told[number]
+            topics.merge(TopicTable.from_json(as_told(topics_there)), log_end=1, is_lost=False)
+            groups.merge(SubscriptionGroupTable.from_json(as_told(groups_there)), is_lost=False)
+            changed = decode_changed_offsets(offsets_there) or {}
+            table = await offsets.not_since(decode_offsets(offsets_there), changed)
+            await offsets.merge_from_master(table, changed=changed)
+        ends.add(
+            repr(
+                (
+                    [topics.select(name) for name in "abc"],
+                    [groups.select(name) for name in "abc"],
+                    [offsets.query_offset(name, "t", 0) for name in "abc"],
+                )
+            )
+        )
+    assert len(ends) == 1
