@@ -152,7 +152,7 @@ class SlaveSynchronize:
         if now < self._awaited_since + _AWAITED_S and origin.are_awaited:
             raise RemoteProtocolError("its tables were lost, and it has yet to ask its peers for those of this group")
 
-    async def merge(self, address: str, *, next_offset: NextOffset | None) -> str:
+    async def merge(self, address: str, *, is_lost: bool, next_offset: NextOffset | None) -> str:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
         That is what operators have changed of topics, groups and offsets, and how far groups have come; deliveries go
@@ -161,13 +161,13 @@ class SlaveSynchronize:
 
         Args:
             address: its listenPort.
+            is_lost: whether the tables here are lost, and nobody has told any since: what has no stamp counts as there.
             next_offset: of a queue here. Of a broker of RocketMQ's only what was consumed behind that is new, as a
-                smaller offset may have been chosen here. None: the tables here are lost.
+                smaller offset may have been chosen here. None: none was.
 
         Returns:
             Why that failed: then nothing was taken, as who does not have one table itself says little by the others.
         """
-        is_lost = next_offset is None
         try:
             async with self._link.open(address) as client:
                 await self._link.check_group(client)
@@ -175,7 +175,7 @@ class SlaveSynchronize:
                 code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
                 groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
                 offsets, changed = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
-                deliveries = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
+                deliveries = await self._ask_deliveries(client, may_lack=changed is None)
                 log_end = await ask_log_end(client)
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             if changed is not None:
@@ -191,6 +191,15 @@ class SlaveSynchronize:
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return str(error)
         return ""
+
+    async def _ask_deliveries(self, client: RemotingClient, *, may_lack: bool) -> dict[int, int]:
+        """A slave of RocketMQ's answers with an error until it has had them."""
+        try:
+            return await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
+        except RemoteProtocolError:
+            if may_lack:
+                return {}
+            raise
 
     async def _behind(self, next_offset: NextOffset, told: OffsetTable, *, takes_unknown: bool) -> OffsetTable:
         """What lies behind the queues of this log; and all of groups that are new there, and not deleted here."""

@@ -220,7 +220,7 @@ async def test_what_is_farther_here_stays(autojump_clock: MockClock) -> None:
         broker.topics.delete_topic_config("made", {}, before=0)
         peer.offsets.commit_offset("behind", "t", 0, offset=3)
         peer.offsets.commit_offset("in the tail", "t", 0, offset=11)
-        assert await link.merge("10.0.0.2:10911", next_offset=broker.store.next_queue_offset) == ""
+        assert await link.merge("10.0.0.2:10911", is_lost=False, next_offset=broker.store.next_queue_offset) == ""
         assert tables_of(broker) == (9, 8, 0)
         assert [broker.offsets.query_offset(group, "t", 0) for group in ("behind", "in the tail")] == [3, 11]
         assert dict(broker.metadata.delay_offsets)[1] == 10
@@ -239,7 +239,7 @@ def test_deliveries_go_forward_alone() -> None:
 async def test_the_log_comes_without_them_too(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that lets nobody ask, or whose listenPort is elsewhere, still has what was acknowledged."""
 
-    async def fails(_tables: SlaveSynchronize, _address: str, *, next_offset: object) -> str:
+    async def fails(_tables: SlaveSynchronize, _address: str, **_how: object) -> str:
         return "nothing answers"
 
     monkeypatch.setattr(SlaveSynchronize, "merge", fails)

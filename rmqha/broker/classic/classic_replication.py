@@ -148,6 +148,7 @@ class ClassicReplication:
             StoreNote(self._store.disk, f"{root}/tablesLost"),
             self._store,
             self._metadata,
+            peers=[str(MasterAddress(*split_address(peer))) for peer in options.peers_to_ask(self._config)],
             tables=self.slave_synchronize,
             queue_ends_client=self._queue_ends_client,
         )
