@@ -149,7 +149,7 @@ class BrokerStatus:
             "topics_refused": self._tables.topics.refused.facts(now_ms=self._now_ms()),
             "index_trouble": store.index.trouble or None,
             "not_saved": self._tables.trouble or None,
-            "lost_tables": "; ".join(self._tables.files.lost) or None,
+            "lost_tables": "; ".join(self._tables.lost) or None,
             "disk_used_percent": store.disk_used_percent,
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),

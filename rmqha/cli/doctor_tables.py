@@ -13,7 +13,14 @@ from rmqha.cli.pages import Page
 from rmqha.codec import java_json
 from rmqha.config import BrokerConfig
 from rmqha.errors import RemoteProtocolError, StoreReadError
-from rmqha.store.config_files import CONSUMER_OFFSET, DELAY_OFFSET, QUEUE_ENDS, SUBSCRIPTION_GROUP, TOPICS
+from rmqha.store.config_files import (
+    CONSUMER_OFFSET,
+    DELAY_OFFSET,
+    QUEUE_ENDS,
+    SUBSCRIPTION_GROUP,
+    TABLES_ORIGIN,
+    TOPICS,
+)
 from rmqha.store.os_disk import OsDisk
 
 _GOOD: Final = ""
@@ -24,11 +31,13 @@ _TABLES: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
     SUBSCRIPTION_GROUP: SubscriptionGroupTable.from_json,
     DELAY_OFFSET: decode_delay_offsets,
     QUEUE_ENDS: bool,
+    TABLES_ORIGIN: bool,
 }
 
 
 def check_tables(config: BrokerConfig) -> Iterator[Finding]:
     """Each as a start will read it: the file, or else its backup, or else none."""
+    needed = _names_of(config)
     for name, take in _TABLES.items():
         path = f"{config.store_path_root_dir}/config/{name}"
         try:
@@ -37,7 +46,7 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
         except StoreReadError as error:
             yield Finding(FAIL, "tables", f"{error}: a start refuses", f"let the user that runs it read it; {_PAGE}")
             continue
-        if problem == _GOOD or (problem is None and backup is None and not (name == TOPICS and _has_log(config))):
+        if problem == _GOOD or (problem is None and backup is None and name not in needed):
             continue
         what = f"{path} is {'missing' if problem is None else f'no table ({problem})'}"
         if backup == _GOOD:
@@ -45,8 +54,24 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
         elif config.is_slave or config.enable_dleger_commit_log:
             whom = "a slave has it from its master" if config.is_slave else "the other members have it"
             yield Finding(WARN, "tables", f"{what}, nor is its backup one: {whom}", _PAGE)
+        elif config.ha_peers:
+            yield Finding(WARN, "tables", f"{what}, nor is its backup one: a start takes it from haPeers", _PAGE)
         else:
             yield Finding(FAIL, "tables", f"{what}, nor is its backup one: a start begins without it", _PAGE)
+    if Path(f"{config.store_path_root_dir}/tablesLost").exists() and not config.is_slave:
+        what = "tables of config/ were lost beside the log, and some peer of haPeers has yet to tell its own"
+        yield Finding(WARN, "tables", what, f"start this broker with all of them; {_PAGE}")
+
+
+def _names_of(config: BrokerConfig) -> set[str]:
+    """Tables that have been saved here: those of which that is noted, and topics, if anything was ever sent."""
+    names = {TOPICS} if _has_log(config) else set[str]()
+    try:
+        noted = java_json.loads(OsDisk().read_bytes(f"{config.store_path_root_dir}/config/{TABLES_ORIGIN}"))
+        tables = noted.get("tables") if isinstance(noted, dict) else None
+    except (StoreReadError, RemoteProtocolError):
+        return names
+    return names | {name for name in tables if type(name) is str} if isinstance(tables, list) else names
 
 
 def _has_log(config: BrokerConfig) -> bool:

@@ -51,7 +51,7 @@ class CatchUpHooks:
     Attributes:
         refuse_puts: refuse them for this reason from now on; accept them if it is empty.
         on_taken: bytes were appended, and puts are about to be accepted; StoreReadError: not yet.
-        on_open: puts are about to be accepted, for the first time or after bytes were taken: the log ends here.
+        on_open: puts are about to be accepted, for the first time or after they were refused: the log ends here.
         take_tables: see :class:`~rmqha.ha.catch_up.TakeTables`.
         tables_from: peers whose tables are taken, and not saved yet together with all of the log.
         do_peers_follow: whether as many slaves follow as there are peers, so that those unheard are among them.
@@ -131,6 +131,7 @@ class CatchUpService:
         self._longer_peers: Final = longer_peers
         self._asking: PeerKnowledge | None = None
         self._has_taken = False
+        self._may_tables_be_ahead = False
         self._hinted = trio.Event()
         self._hinted_at = -inf
         self.slave_ahead_at = -inf
@@ -250,6 +251,7 @@ class CatchUpService:
         plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
         plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
+        self._may_tables_be_ahead = self._may_tables_be_ahead or self._has_taken or bool(plan.refusal)
         if plan.refusal:  # at once: the disk may be slow to note it
             self._hooks.refuse_puts(plan.refusal)
         await self._longer_peers.try_to_note(self._longer_ends())
@@ -295,7 +297,6 @@ class CatchUpService:
                 await trio.sleep(_NOTE_AGAIN_S)
 
     async def _open(self) -> None:
-        has_taken = self._has_taken
         while self._has_taken:
             try:
                 await self._hooks.on_taken()
@@ -304,8 +305,9 @@ class CatchUpService:
                 logger.warning("catch_up.not_read", reason=str(error))
                 self._hooks.refuse_puts(f"what was fetched from a peer cannot be read, and is tried again: {error}")
                 await trio.sleep(_READ_AGAIN_S)
-        if has_taken or not self.opened.is_set():
+        if self._may_tables_be_ahead or not self.opened.is_set():
             self._hooks.on_open()
+            self._may_tables_be_ahead = False
         if not self.opened.is_set():
             self.opened.set()
             if self.unheard:

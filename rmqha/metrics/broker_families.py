@@ -120,7 +120,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "dropped": store.dropped,
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,
-        "lost_tables": broker.metadata.files.lost,
+        "lost_tables": broker.metadata.lost,
         "crowded": broker.server is not None and broker.server.crowded(now=trio.current_time()),
         "certificates": why_kept(),
         "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),

@@ -108,7 +108,7 @@ class ClassicReplication:
         self._followed_ends: QueueEndsClient | None = None
         """On a slave: asks its master where queues end."""
         metadata.queue_ends.why_unknown = self._why_ends_unknown
-        metadata.why_withheld = self._why_tables_withheld
+        metadata.why_withheld, metadata.why_awaited = self._why_tables_withheld, self._takes_back.why_awaited
         metadata.offsets.why_unknown = self._why_offsets_unknown
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
         promise = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)

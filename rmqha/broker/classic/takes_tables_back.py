@@ -87,6 +87,15 @@ class TakesTablesBack:
         """Whether the tables were lost beside a log, and some peer has yet to tell its own."""
         return self._are_lost and not self._have_told >= self._peers
 
+    def why_awaited(self) -> str:
+        """Why the tables here may lack what this group had; empty: they do not."""
+        if not self.are_awaited:
+            return ""
+        peers = ", ".join(sorted(self._peers - self._have_told))
+        return (
+            f"tables of config/ were lost beside the log, and {peers} of haPeers have yet to tell their own: start them"
+        )
+
     @property
     def why_offsets_unknown(self) -> str:
         """Why a group without an offset here is not told so yet: it would begin at the end, and commit that."""
@@ -195,10 +204,12 @@ class TakesTablesBack:
         So it is, too, where the log is there, and the tables are gone: a topic is saved before anything is sent to it.
         """
         is_begun, had_topics = self._store.min_offset < self._store.max_offset, self._metadata.had_topics
-        self._are_lost = is_begun and (self._lost_note.look() or not had_topics)
-        self._began_at = trio.current_time()
-        is_noted = self._note.look()
+        is_noted, are_noted_lost = self._note.look(), self._lost_note.look()
+        self._are_lost = is_begun and (are_noted_lost or not had_topics or bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
+        self._began_at = trio.current_time()
+        if why := self.why_awaited():
+            logger.warning("master_link.tables_awaited", reason=why)
         try:
             if self._are_lost:
                 await self._lost_note.make_in_thread()
@@ -208,10 +219,11 @@ class TakesTablesBack:
             logger.warning("master_link.not_noted", reason=str(error))
 
     async def forget_loss(self) -> None:
-        """At a start that asks nobody: its operator has decided."""
-        with suppress(StoreWriteError, StoreReadError):
-            if self._lost_note.look():
-                await self._lost_note.remove_in_thread()
+        """At a start that asks nobody: its operator has decided, or it follows a master, whose tables count."""
+        for note in (self._note, self._lost_note):
+            with suppress(StoreWriteError, StoreReadError):
+                if note.look():
+                    await note.remove_in_thread()
 
     async def finish(self, on_saved: Callable[[], Awaitable[None]], is_in_doubt: Callable[[], bool]) -> None:
         """What a peer told counts once this log has all of it, and is saved: a start before that asks again.
@@ -223,6 +235,7 @@ class TakesTablesBack:
             is_in_doubt: whether a peer that is away may hold all that was lost.
         """
         begun_at, metadata = self._store.max_offset, self._metadata
+        self._began_at = trio.current_time()
         while True:
             end = max(begun_at, self._store.taken_to)
             is_noted = self._note.is_there or (self._lost_note.is_there and not self.are_awaited)

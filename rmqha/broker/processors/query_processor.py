@@ -85,8 +85,9 @@ class QueryProcessor:
         It begins at 0, or where its topic was deleted. Clients that are told that nothing is found begin at the end.
         """
         header = decode_header(QueryConsumerOffsetRequestHeader, request)
-        self._offsets.check_known()
         offset = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            self._offsets.check_known()
         if offset is None or offset < 0:
             begins_at = self._store.queues.deleted_end(header.topic, header.queue_id)
             is_whole = self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= begins_at

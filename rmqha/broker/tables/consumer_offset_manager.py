@@ -88,15 +88,16 @@ class ConsumerOffsetManager:
 
         Raises:
             RemoteProtocolError: no client of RocketMQ's has such a group or topic, or there are too many, in all or of
-                clients of this host; or, of a client, as :meth:`check_known`. Nothing is remembered.
+                clients of this host; or, of a client that is not known here, as :meth:`check_known`. Nothing is
+                remembered.
         """
-        if peer:
-            self.check_known()
         if peer and group == CONSUMER_GROUP:
             raise RemoteProtocolError(f"consumer offset not taken: {group} is the broker itself, no client's group")
         key = topic + TOPIC_GROUP_SEPARATOR + group
         queues = self._table.get(key)
         if queues is None or queue_id not in queues:
+            if peer:
+                self.check_known()
             host = host_of(peer)
             self._check_new(group, topic, host=host)
             self._shares.add(host, key, queue_id, self._size_of_new(key))

@@ -118,6 +118,7 @@ class MetadataService:
         found: whose tables :meth:`load` found, as far as the disk says so; -1: it does not, -2: there was none.
         origin: says whose tables these are, to be noted on the disk; a member of a group that elects its master knows.
         why_withheld: says why other brokers may not take over what is here; empty: they may.
+        why_awaited: says why the tables here may lack what this group had; empty: they do not.
     """
 
     def __init__(
@@ -141,9 +142,11 @@ class MetadataService:
         self.found = TablesOrigin()
         self.origin: Callable[[], TablesOrigin] = TablesOrigin
         self._noted = TablesOrigin()
+        self._names_noted = list[str]()
         self._saved_since = True
-        """A table was saved since it was noted whose tables these are."""
+        """A table was saved since it was noted whose tables these are, and which there are."""
         self.why_withheld: Callable[[], str] = str
+        self.why_awaited: Callable[[], str] = str
         self._interval_s = interval_s
         self._awaited: Final = _Saves(self._save_awaited, on_failure=groups.saved.fail_all)
         """Of tables for which clients and operators wait: they do not wait for the others, which may be large."""
@@ -155,6 +158,11 @@ class MetadataService:
     def trouble(self) -> str:
         """Why tables that have changed are not on the disk, in a sentence; empty if they are, or will be at once."""
         return self._awaited.trouble or self._others.trouble
+
+    @property
+    def lost(self) -> list[str]:
+        """What was lost of the tables before this start, or is yet to come back, a sentence each."""
+        return [*self.files.lost, *filter(None, [self.why_awaited()])]
 
     def save_soon(self) -> None:
         """Have :meth:`run` save all that changed, rather than at its next interval."""
@@ -200,6 +208,7 @@ class MetadataService:
         origin = origin_of(noted)
         if missing:
             return TablesOrigin()
+        self._names_noted = names if isinstance(names, list) else []
         is_known = isinstance(names, list) and origin.is_of_a_master
         return replace(origin, was_master=False) if is_known else TablesOrigin(-1)
 
@@ -238,25 +247,28 @@ class MetadataService:
         await self._note_origin(origin)
 
     async def _note_origin(self, origin: TablesOrigin) -> None:
-        """Whose tables all those are that are saved by now, or somewhat older ones: a start takes the newest there are.
+        """Which tables there are, and whose all are that are saved by now: a start misses those that are gone.
 
-        A table that changes meanwhile has nothing to do with it: what is saved may be newer than what is noted.
+        They may be somewhat older ones, as a start takes the newest there are. A table that changes meanwhile has
+        nothing to do with it: what is saved may be newer than what is noted.
         """
         last = self._noted
         is_new = origin.term != last.term or origin.for_ms >= last.for_ms + _NOTED_AFTER_MS
-        if not origin.is_of_a_master or not (self._saved_since or is_new):
+        if not self._saved_since and not (origin.is_of_a_master and is_new):
             return
         await self._awaited.now()
         if self.topics.dirty or self.groups.dirty:
             return
         self._saved_since = False
         try:
-            tables = [name for name in _TABLES if self.files.has(name)]
-            await self.files.save(TABLES_ORIGIN, asdict(origin) | {"tables": tables})
+            names = [name for name in _TABLES if self.files.has(name)]
+            if origin.is_of_a_master or names != self._names_noted:
+                told = asdict(origin) if origin.is_of_a_master else {"term": -1}
+                await self.files.save(TABLES_ORIGIN, told | {"tables": names})
         except BaseException:
             self._saved_since = True
             raise
-        self._noted = origin
+        self._noted, self._names_noted = origin, names
 
     async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.
