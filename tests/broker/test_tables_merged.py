@@ -1,0 +1,358 @@
+"""What three brokers know is merged: it does not matter who is asked first, who comes late, and who tells what he had.
+
+Each case was found by an attacker, on real brokers or simulated machines, where one table replaced another.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.master_link import MasterLink
+from rmqha.broker.slave_synchronize import SlaveSynchronize
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.cli.verdict import judge
+from rmqha.codec.route import PERM_READ
+from rmqha.ha.ha_client import MasterAddress
+from rmqha.replication.master_session import LogRange
+from tests.broker.machines import Machine, ask, replication_of, send_request
+from tests.broker.test_pair import SLAVE, status
+from tests.sim.sim_clock import WallClock
+from tests.sim.sim_disk import Inode, SimDisk
+from tests.sim.sim_net import SimNet
+
+MASTER = {"brokerRole": "ASYNC_MASTER"}
+OTHER_SLAVE = SLAVE | {"brokerId": "2"}
+ONE_PEER = {"haPeers": "10.0.0.2:10912"}
+PEERS = {"haPeers": "10.0.0.2:10912,10.0.0.3:10912"}
+
+
+def three_machines() -> tuple[Machine, Machine, Machine]:
+    net = SimNet()
+    return Machine(net, "10.0.0.1"), Machine(net, "10.0.0.2"), Machine(net, "10.0.0.3")
+
+
+async def fill(machine: Machine, count: int, *, topic: str = "t", queues: int = 1) -> None:
+    async with machine.client() as client:
+        for number in range(count):
+            sent = await ask(client, send_request(b"%d" % number, topic=topic, queue_id=number % queues))
+            assert sent.code == 0, sent.remark
+
+
+def decide(broker: BrokerController) -> None:
+    """What an operator did, and a group."""
+    broker.offsets.commit_offset("g", "t", 0, offset=5)
+    broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=7, consume_enable=False))
+    broker.topics.update_topic_config(TopicConfig("made", 3, 3))
+    broker.topics.update_topic_config(TopicConfig("t", 4, 4, PERM_READ))
+
+
+def decided(broker: BrokerController) -> tuple[int, bool, bool, int | None]:
+    """Queues of the topic, what is forbidden, and where the group is."""
+    made, topic, group = broker.topics.select("made"), broker.topics.select("t"), broker.groups.select("g")
+    is_read_only = topic is not None and topic.perm == PERM_READ
+    is_forbidden = group is not None and not group.consume_enable
+    return made.queue_nums if made else 0, is_read_only, is_forbidden, broker.offsets.query_offset("g", "t", 0)
+
+
+DECIDED = (3, True, True, 5)
+
+
+def lose(machine: Machine, what: str = "config") -> None:
+    for name in [name for name in machine.disk.files if what in name]:
+        del machine.disk.files[name]
+
+
+def put_back(machine: Machine, copy: Mapping[str, Inode]) -> None:
+    machine.disk = SimDisk(now_ms=WallClock())
+    machine.disk.files.update(deepcopy(copy))
+
+
+@pytest.mark.parametrize("lost", ["config", "the store", "the log's end"])
+async def test_what_an_operator_changes_stays_when_a_longer_peer_comes_minutes_later(
+    lost: str, autojump_clock: MockClock
+) -> None:
+    master, first, second = three_machines()
+    async with master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE):
+        async with first.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 8)
+            broker.offsets.commit_offset("g", "t", 0, offset=8)
+            broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=7))
+            await trio.sleep(30)
+        copy = deepcopy(master.disk.files)
+        await fill(master, 4)
+        await trio.sleep(30)
+    put_back(master, {} if lost == "the store" else copy)
+    if lost == "config":
+        lose(master)
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **PEERS) as broker:
+        await trio.sleep(60)
+        decide(broker)
+        await trio.sleep(120)
+        async with second.broker(**OTHER_SLAVE) as longest:
+            await trio.sleep(90)
+            assert broker.store.next_queue_offset("t", 0) == 12
+            assert [decided(broker), decided(slave), decided(longest)] == [DECIDED] * 3
+
+
+@pytest.mark.parametrize("other", ["new", "without tables"])
+@pytest.mark.parametrize("after_s", [20, 200])
+async def test_a_slave_that_had_its_tables_from_this_master_tells_nothing(
+    other: str, after_s: float, autojump_clock: MockClock
+) -> None:
+    """It took the lost tables over after a minute, told them, and the slave that had the group's lost them."""
+    master, first, second = three_machines()
+    async with master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE), first.broker(**SLAVE):
+        await trio.sleep(10)
+        await fill(master, 8)
+        decide(broker)
+        await trio.sleep(30)
+    lose(master)
+    lose(first, "/" if other == "new" else "config")
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **PEERS) as broker:
+        await trio.sleep(after_s)
+        async with second.broker(**OTHER_SLAVE) as late:
+            await trio.sleep(200)
+            assert [decided(broker), decided(slave), decided(late)] == [DECIDED] * 3
+            assert "/store/tablesLost" not in master.disk.files
+
+
+async def test_where_a_known_group_is_in_a_queue_that_it_reads_since_an_older_copy(autojump_clock: MockClock) -> None:
+    """Without an offset there it began at the end, where the first messages had expired."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE):
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            await fill(master, 8)
+            await fill(master, 10, topic="other")
+            broker.offsets.commit_offset("g", "t", 0, offset=5)
+            await trio.sleep(20)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            broker.offsets.commit_offset("g", "other", 0, offset=6)
+            await fill(master, 3)
+            await trio.sleep(30)
+        put_back(master, copy)
+        async with master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(90)
+            assert broker.offsets.query_offset("g", "other", 0) == 6
+
+
+@pytest.mark.parametrize("apart_s", [0, 3])
+async def test_offsets_beyond_the_log_that_two_late_peers_tell_are_cut(
+    apart_s: float, autojump_clock: MockClock
+) -> None:
+    """Those of the second were not: the next messages were passed over."""
+    master, first, second = three_machines()
+    async with master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE), first.broker(**SLAVE):
+        await trio.sleep(10)
+        await fill(master, 8)
+        decide(broker)
+        await trio.sleep(30)
+    async with first.broker(**SLAVE) as one, second.broker(**OTHER_SLAVE) as another:
+        for slave in (one, another):
+            slave.offsets.commit_offset("g", "t", 0, offset=15)
+    lose(master)
+    async with master.broker(**MASTER, **PEERS) as broker:
+        await trio.sleep(60)
+        async with first.broker(**SLAVE):
+            await trio.sleep(apart_s)
+            async with second.broker(**OTHER_SLAVE):
+                await trio.sleep(120)
+                assert broker.offsets.query_offset("g", "t", 0) == broker.store.next_queue_offset("t", 0) == 8
+
+
+@pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
+@pytest.mark.parametrize("is_second_start", [False, True])
+async def test_which_peer_is_named_first_does_not_matter(
+    peers: str, is_second_start: bool, autojump_clock: MockClock
+) -> None:
+    """One was away for long: its old tables were taken, and the other one, which was there, was not asked."""
+    master, old, current = three_machines()
+    async with master.broker(**MASTER) as broker, current.broker(**OTHER_SLAVE):
+        async with old.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 8)
+            broker.topics.update_topic_config(TopicConfig("gone", 4, 4))
+            broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=3))
+            await trio.sleep(30)
+        await fill(master, 4)
+        decide(broker)
+        broker.topics.delete_topic_config("gone", {}, before=broker.store.max_offset)
+        await trio.sleep(30)
+    lose(master)
+    settings = MASTER | {"haPeers": peers}
+    if is_second_start:
+        async with master.broker(**settings):
+            await trio.sleep(30)
+    async with old.broker(**SLAVE) as one, current.broker(**OTHER_SLAVE) as other, master.broker(**settings) as broker:
+        await trio.sleep(200)
+        assert [decided(broker), decided(one), decided(other)] == [DECIDED] * 3
+        assert [each.topics.select("gone") for each in (broker, one, other)] == [None] * 3
+
+
+async def test_a_peer_of_rocketmqs_that_fails_once_has_told_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asked again, and its tables were replaced by what was left here."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        decide(broker)
+        await trio.sleep(30)
+    lose(master)
+    ask_range, merge, failures = MasterLink._ask_range, SlaveSynchronize.merge, ["timeout"]
+
+    async def as_rocketmq(link: MasterLink, address: str, ha_port: int, *, fields: dict[str, str]) -> LogRange | None:
+        there = await ask_range(link, address, ha_port, fields=fields)
+        return there and there._replace(checks_reports=False)
+
+    async def fails_once(tables: SlaveSynchronize, address: str, **how: object) -> str:
+        return failures.pop() if failures else await merge(tables, address, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MasterLink, "_ask_range", as_rocketmq)
+    monkeypatch.setattr(SlaveSynchronize, "merge", fails_once)
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(200)
+        assert [decided(broker), decided(slave)] == [DECIDED] * 2
+
+
+async def test_tables_that_are_awaited_are_told_at_each_start_until_all_peers_have_told(
+    autojump_clock: MockClock,
+) -> None:
+    """From the second start on the status was "ok"."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        decide(broker)
+        await trio.sleep(30)
+    lose(master)
+    for _ in range(2):
+        async with master.broker(**MASTER, **ONE_PEER), master.client() as client:
+            await trio.sleep(90)
+            verdict = judge(await status(client))
+            assert verdict.level == "degraded"
+            assert any("10.0.0.2:10912 of haPeers have yet to tell" in reason for reason in verdict.reasons)
+    async with first.broker(**SLAVE), master.broker(**MASTER, **ONE_PEER), master.client() as client:
+        await trio.sleep(90)
+        assert judge(await status(client)).level == "ok"
+
+
+async def test_that_tables_are_taken_back_is_forgotten_by_who_follows_meanwhile(autojump_clock: MockClock) -> None:
+    """Promoted again weeks later it took the slave's tables for its own, and each reset was undone."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER):
+        await trio.sleep(10)
+        await fill(master, 8)
+    master.disk = SimDisk(now_ms=WallClock())
+    async with master.broker(**MASTER, **ONE_PEER):
+        await trio.sleep(10)
+    assert "/store/takesTablesBack" in master.disk.files
+    follows = SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+    async with first.broker(**MASTER), master.broker(**follows):
+        await trio.sleep(60)
+        assert "/store/takesTablesBack" not in master.disk.files
+
+
+@pytest.mark.parametrize("name", ["subscriptionGroup", "consumerOffset"])
+async def test_one_table_alone_that_is_gone_is_missed_and_had_from_the_peer(
+    name: str, autojump_clock: MockClock
+) -> None:
+    """Nobody told; the slave took over within seconds that no group is forbidden anything."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        decide(broker)
+        await trio.sleep(30)
+    lose(master, name)
+    copy = deepcopy(master.disk.files)
+    async with master.broker(**MASTER), master.client() as client:
+        verdict = judge(await status(client))
+        assert any(f"{name}.json was missing when this broker started" in reason for reason in verdict.reasons)
+    put_back(master, copy)
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(90)
+        assert [decided(broker), decided(slave)] == [DECIDED] * 2
+
+
+async def test_a_group_that_was_forgotten_before_an_older_copy_stays_so(autojump_clock: MockClock) -> None:
+    """Its old place came back once another group had been made since: messages were passed over."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE) as slave:
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            await fill(master, 8)
+            broker.offsets.commit_offset("g", "t", 0, offset=5)
+            await trio.sleep(30)
+            assert slave.offsets.query_offset("g", "t", 0) == 5
+            broker.groups.delete("g")
+            await broker.offsets.remove_offset_in_turns("g")
+            await trio.sleep(60)
+            assert slave.offsets.query_offset("g", "t", 0) is None
+        copy = deepcopy(master.disk.files)
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            broker.groups.update(SubscriptionGroupConfig("since", retry_max_times=7))
+            await fill(master, 1, topic="other")
+            await trio.sleep(30)
+        put_back(master, copy)
+        async with master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(60)
+            assert broker.offsets.query_offset("g", "t", 0) is None
+
+
+async def test_what_a_slave_has_learned_from_the_log_counts_for_nothing(autojump_clock: MockClock) -> None:
+    """Each queue was a change: with one message of a lost tail its older table replaced what its master had saved."""
+    master, first, _ = three_machines()
+    never = {"flushIntervalCommitLog": "600000", "flushCommitLogThoroughInterval": "600000"}
+    async with first.broker(**SLAVE):
+        with trio.CancelScope() as life:
+            async with master.broker(**MASTER, **never) as broker:
+                await trio.sleep(10)
+                await fill(master, 8)
+                await broker.store.flush_now(broker.store.max_offset)
+                await trio.sleep(11)
+                broker.topics.update_topic_config(TopicConfig("t", 4, 4, PERM_READ))
+                broker.topics.update_topic_config(TopicConfig("new", 8, 8))
+                await fill(master, 8, topic="new", queues=4)
+                await trio.sleep(0.1)
+                await broker.metadata.save()
+                life.cancel()
+                await trio.sleep_forever()
+        master.disk.power_cut()
+        async with master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(60)
+            assert broker.topics.select("t") == TopicConfig("t", 4, 4, PERM_READ)
+            assert broker.topics.select("new") == TopicConfig("new", 8, 8)
+
+
+async def test_what_an_operator_deletes_while_tables_are_awaited_stays_deleted(autojump_clock: MockClock) -> None:
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        await fill(master, 8, topic="gone")
+        decide(broker)
+        await trio.sleep(30)
+    lose(master)
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(60)
+        broker.topics.delete_topic_config("gone", {0: 8}, before=broker.store.max_offset)
+        broker.groups.update(SubscriptionGroupConfig("g", retry_max_times=2))
+        async with first.broker(**SLAVE) as slave:
+            await trio.sleep(90)
+            for each in (broker, slave):
+                assert each.topics.select("gone") is None
+                group = each.groups.select("g")
+                assert group is not None
+                assert group.retry_max_times == 2
+            assert replication_of(broker).catch_up.settled() == [MasterAddress("10.0.0.2", 10912)]
