@@ -325,10 +325,13 @@ class OsDisk:
         return held
 
     def makedirs(self, path: str) -> None:
-        """See :meth:`Disk.makedirs`."""
+        """See :meth:`Disk.makedirs`. That of a file that is locked was moved away, and is to be put back there."""
+        locked = {os.path.dirname(file) for file in self._locked}
         with writing("mkdir", path):
             missing: list[str] = []
             while not is_directory(path):
+                if os.path.realpath(path) in locked:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
                 missing.append(path)
                 path = os.path.dirname(path) or "."
             for directory in reversed(missing):

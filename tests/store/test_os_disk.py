@@ -408,3 +408,16 @@ async def test_a_file_that_is_closed_while_a_thread_syncs_it_waits_for_that(tmp_
             assert file.fileno() != -1
             gate.set()
     assert file.fileno() == -1
+
+
+def test_a_store_that_was_moved_is_not_made_again_for_a_queue(disk: OsDisk, tmp_path: Path) -> None:
+    """What was moved back landed inside the directory that a new queue had made."""
+    store = tmp_path / "store"
+    disk.makedirs(str(store))
+    held = disk.lock(str(store / "lock"))
+    disk.create(str(store / "consumequeue/t/0/0"), 20, sparse=True).close()
+    store.rename(tmp_path / "moved")
+    with pytest.raises(StoreWriteError, match="No such file"):
+        disk.create(str(store / "consumequeue/t/1/0"), 20, sparse=True)
+    assert not store.exists()
+    held.close()
