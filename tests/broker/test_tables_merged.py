@@ -16,10 +16,15 @@ from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.verdict import judge
+from rmqha.codec.admin_headers import TopicRequestHeader
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.headers import encode_header
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import PERM_READ
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine, ask, replication_of, send_request
+from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import Inode, SimDisk
@@ -356,3 +361,67 @@ async def test_what_an_operator_deletes_while_tables_are_awaited_stays_deleted(a
                 assert group is not None
                 assert group.retry_max_times == 2
             assert replication_of(broker).catch_up.settled() == [MasterAddress("10.0.0.2", 10912)]
+
+
+async def test_a_topic_that_is_new_here_keeps_its_queues_though_a_peer_has_learned_of_some(
+    autojump_clock: MockClock,
+) -> None:
+    """Four queues that clients were told became the one that the peer's log had shown."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        await trio.sleep(30)
+    lose(master)
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(70)
+        await fill(master, 3, topic="since")
+        queue_nums = _queues_of(broker, "since")
+        assert queue_nums > 1
+        async with first.broker(**SLAVE) as slave:
+            await trio.sleep(120)
+            assert [_queues_of(each, "since") for each in (broker, slave)] == [queue_nums] * 2
+
+
+def _queues_of(broker: BrokerController, topic: str) -> int:
+    config = broker.topics.select(topic)
+    return config.write_queue_nums if config else 0
+
+
+@pytest.mark.parametrize("lost", ["the store", "the log's end"])
+async def test_a_topic_is_deleted_whole_at_a_master_that_waits_for_another_peer(
+    lost: str, autojump_clock: MockClock
+) -> None:
+    """What had come from the first peer was not counted: its messages stayed, and the topic was back."""
+    master, first, second = three_machines()
+    role = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+    async with first.broker(**SLAVE), second.broker(**OTHER_SLAVE):
+        async with master.broker(**role):
+            await trio.sleep(10)
+            await fill(master, 4, topic="gone")
+            await trio.sleep(20)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(**role):
+            await trio.sleep(10)
+            await fill(master, 6, topic="gone")
+            await trio.sleep(20)
+    put_back(master, {} if lost == "the store" else copy)
+    settings = role | PEERS | {"haCatchUpAtStart": "require"}
+    delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=encode_header(TopicRequestHeader("gone")))
+    async with first.broker(**SLAVE) as slave:
+        async with trio.open_nursery() as nursery:
+            broker = master.controller(**settings)
+            nursery.start_soon(broker.run)
+            await trio.sleep(40)
+            assert replication_of(broker).catch_up.refusal
+            async with master.client() as client:
+                assert (await ask(client, delete)).code == 0
+            async with second.broker(**OTHER_SLAVE):
+                await trio.sleep(60)
+                broker.stop()
+                await trio.sleep(5)
+        async with second.broker(**OTHER_SLAVE), master.broker(**settings) as broker:
+            await trio.sleep(30)
+            for each in (broker, slave):
+                assert each.topics.select("gone") is None
+                assert [message for message in await seen(each) if message.topic == "gone"] == []

@@ -163,8 +163,6 @@ class TakesTablesBack:
             self.told_by.add(str(peer))
         if failure := await self._merge(peer):
             raise RemoteProtocolError(f"its topics, groups and consumers' offsets could not be taken over: {failure}")
-        if not is_longer:  # its tables may have come farther than the log
-            metadata.offsets.cut(self._store.next_queue_offset)
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
             raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")
@@ -190,6 +188,7 @@ class TakesTablesBack:
                     with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
                         if (there := await probe(peer)) is not None:
                             await self.take(peer, there, is_longer=False)
+                    self._metadata.offsets.cut(self._store.next_queue_offset)  # its tables came farther than the log
             await trio.sleep(_ASKED_AGAIN_S)
 
     async def _make_note(self) -> None:

@@ -105,6 +105,8 @@ class TopicAdminProcessor:
 
         So there must be no checkpoint between the look at the queues' ends and the deletion.
         """
+        if not self._store.running_flags.is_writeable:  # what came from a peer is not counted before sends are taken
+            await self._store.recover_topic_queue_table()
         queue_ids = await self._store.queues.ids_of_in_turns(topic)
         self._check_role()
         config = self._topics.select(topic)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rmqha.broker.tables.change_stamps import decode_stamps
 from rmqha.codec.deleted_topic import DeletedTopic, decode_before, decode_deleted
+from rmqha.codec.queue_table import decode_topic
 from rmqha.codec.route import PERM_READ, PERM_WRITE, QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
 
@@ -80,6 +81,8 @@ class TopicTable:
     deleted_before: int = 0
     changed: Mapping[str, int] | None = None
     """When operators changed, or deleted, which topic last; None: it does not say, as RocketMQ's."""
+    learned: frozenset[str] = frozenset()
+    """Those of which nothing but its log has told that broker."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TopicTable":
@@ -90,9 +93,10 @@ class TopicTable:
             deleted = decode_deleted(value.get("deletedTopics"))
             deleted_before = decode_before(value.get("deletedBefore"))
             changed = decode_stamps(value.get("changedTopics"))
+            learned = frozenset(map(decode_topic, value.get("learnedTopics") or ()))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None
-        return cls(data_version, decode_topics(value), deleted, deleted_before, changed)
+        return cls(data_version, decode_topics(value), deleted, deleted_before, changed, learned)
 
 
 def _int32(value: Any) -> int:

@@ -281,12 +281,13 @@ class TopicConfigManager:
         stamps = table.changed or {}
         is_newer = is_lost or table.data_version[1] > self.data_version[1]
         known = {name: topic for name, topic in self._table.items() if name not in self.learned}
-        chosen = choose_newer(table.topics, stamps, known, self.changed, is_newer=is_newer)
-        for name, told in chosen.items():
-            if told is None:
+        told = {name: topic for name, topic in table.topics.items() if name not in table.learned}
+        chosen = choose_newer(told, stamps, known, self.changed, is_newer=is_newer)
+        for name, topic in chosen.items():
+            if topic is None:
                 self._remove(name)
             elif name in stamps or name in table.deleted or self.deleted.find(name) is None:
-                self._take(told)
+                self._take(topic)
         for name, deleted in table.deleted.items():
             if name in chosen or stamps.get(name, 0) >= self.changed.of(name):
                 self.deleted.merge(name, deleted, log_end=log_end)
@@ -329,6 +330,7 @@ class TopicConfigManager:
             "dataVersion": {"counter": counter, "timestamp": timestamp},
             "topicConfigTable": dict(self._table),
             "changedTopics": self.changed.to_json(),
+            **({"learnedTopics": sorted(self.learned)} if self.learned else {}),
             **self.deleted.to_json(),
         }
 
@@ -338,7 +340,10 @@ class TopicConfigManager:
 
     def replace_from_json(self, value: dict[str, Any]) -> bool:
         """As :meth:`replace`. Raises RemoteProtocolError if it is no table of topics; nothing has changed."""
-        return self.replace(TopicTable.from_json(value))
+        table = TopicTable.from_json(value)
+        is_new = self.replace(table)
+        self.learned.update(table.learned & self._table.keys())
+        return is_new
 
     def replace(self, table: TopicTable) -> bool:
         """Take over a table (our own file's, or the master's); False if it was taken over before."""
