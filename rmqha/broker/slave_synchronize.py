@@ -28,6 +28,7 @@ from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP
 from rmqha.codec.codes import RequestCode
 from rmqha.errors import RemoteProtocolError, RemotingError, StoreError
 from rmqha.remoting.client import RemotingClient
+from rmqha.store.consume_queue_table import QueueKey
 
 logger = structlog.get_logger()
 
@@ -152,7 +153,14 @@ class SlaveSynchronize:
         if now < self._awaited_since + _AWAITED_S and origin.are_awaited:
             raise RemoteProtocolError("its tables were lost, and it has yet to ask its peers for those of this group")
 
-    async def merge(self, address: str, *, is_lost: bool, next_offset: NextOffset | None) -> str:
+    async def merge(
+        self,
+        address: str,
+        *,
+        is_lost: bool,
+        next_offset: NextOffset | None,
+        ends: Mapping[QueueKey, int] | None = None,
+    ) -> str:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
         That is what operators have changed of topics, groups and offsets, and how far groups have come; deliveries go
@@ -164,6 +172,7 @@ class SlaveSynchronize:
             is_lost: whether the tables here are lost, and nobody has told any since: what has no stamp counts as there.
             next_offset: of a queue here. Of a broker of RocketMQ's only what was consumed behind that is new, as a
                 smaller offset may have been chosen here. None: none was.
+            ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
 
         Returns:
             Why that failed: then nothing was taken, as who does not have one table itself says little by the others.
@@ -183,6 +192,8 @@ class SlaveSynchronize:
             elif next_offset is not None:
                 knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
                 told = await self._behind(next_offset, told, takes_unknown=knows_more_groups)
+            if ends is not None:
+                told = await _cut(told, ends)
             if topics:
                 self._topics.merge(topics, log_end=log_end, is_lost=is_lost)
             self._groups.merge(groups, is_lost=is_lost)
@@ -248,6 +259,16 @@ class SlaveSynchronize:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""
         offsets = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
         self._delay_offsets.take_over(offsets, log_end=await ask_log_end(client))
+
+
+async def _cut(told: OffsetTable, ends: Mapping[QueueKey, int]) -> OffsetTable:
+    table: OffsetTable = {}
+    for seen, (key, queues) in enumerate(told.items(), 1):
+        if seen % _LOOKED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
+        table[key] = {queue_id: min(offset, ends.get((topic, queue_id), 0)) for queue_id, offset in queues.items()}
+    return table
 
 
 def _decode_offsets(value: dict[str, Any]) -> tuple[OffsetTable, Mapping[str, int] | None]:

@@ -425,3 +425,31 @@ async def test_a_topic_is_deleted_whole_at_a_master_that_waits_for_another_peer(
             for each in (broker, slave):
                 assert each.topics.select("gone") is None
                 assert [message for message in await seen(each) if message.topic == "gone"] == []
+
+
+async def test_a_place_beyond_the_log_of_a_late_peer_is_none_though_that_log_goes_on_here(
+    autojump_clock: MockClock,
+) -> None:
+    """What was sent since took those places, and the group passed over it."""
+    master, first, _ = three_machines()
+    async with master.broker(**MASTER) as broker:
+        async with first.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 8)
+            await trio.sleep(30)
+            copy = deepcopy(master.disk.files)
+        log = {name: inode for name, inode in deepcopy(first.disk.files).items() if "/config/" not in name}
+        async with first.broker(**SLAVE):
+            await trio.sleep(5)
+            await fill(master, 7)
+            broker.offsets.commit_offset("g", "t", 0, offset=15)
+            await trio.sleep(30)
+    tables = {name: inode for name, inode in first.disk.files.items() if "/config/" in name}
+    put_back(first, log | tables)
+    put_back(master, {name: inode for name, inode in copy.items() if "/config/" not in name})
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(70)
+        await fill(master, 20)
+        async with first.broker(**SLAVE):
+            await trio.sleep(90)
+            assert broker.offsets.query_offset("g", "t", 0) == 8

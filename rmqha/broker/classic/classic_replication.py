@@ -376,9 +376,8 @@ class ClassicReplication:
         """What was committed beyond the end of a log that lost its tail. A slave's may still come, or be another."""
         if not self._store.role.is_master:
             self._metadata.offsets.doubt(self._store.next_queue_offset)
-            return
-        cut = self._metadata.offsets.cut(self._store.next_queue_offset)
-        if cut:
+            self._metadata.save_soon()
+        elif cut := self._metadata.offsets.cut(self._store.next_queue_offset):
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
     def facts(self) -> dict[str, Any]:

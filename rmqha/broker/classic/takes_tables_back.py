@@ -1,6 +1,6 @@
 """TakesTablesBack: a master that lost its store has its tables from the peer whose log it takes."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Final
@@ -14,6 +14,7 @@ from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behin
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.replication.master_session import LogRange
+from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
 
@@ -27,6 +28,7 @@ _UNKNOWN_S: Final = 60.0
 """So long groups wait for a peer that is away, and slaves keep their tables."""
 _AWAITED: Final = "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
+_QUEUES_AT_ONCE: Final = 100
 _WITHOUT_NEWER: Final = (
     "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
     "topics and groups are as this store has them"
@@ -161,7 +163,7 @@ class TakesTablesBack:
             raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
         if is_longer:
             self.told_by.add(str(peer))
-        if failure := await self._merge(peer):
+        if failure := await self._merge(peer, None if is_longer else await self._ends_before(there.max_offset)):
             raise RemoteProtocolError(f"its topics, groups and consumers' offsets could not be taken over: {failure}")
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
@@ -171,11 +173,23 @@ class TakesTablesBack:
         self._has_taken_back = True
         self._have_told.add(str(peer))
 
-    async def _merge(self, peer: MasterAddress) -> str:
-        """Why that failed; else empty."""
+    async def _merge(self, peer: MasterAddress, ends: Mapping[QueueKey, int] | None = None) -> str:
+        """Why that failed; else empty. ``ends``: where queues end in the log of that peer."""
         is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
-        return await self._tables.merge(address_behind(peer), is_lost=is_lost, next_offset=next_offset)
+        return await self._tables.merge(address_behind(peer), is_lost=is_lost, next_offset=next_offset, ends=ends)
+
+    async def _ends_before(self, offset: int) -> dict[QueueKey, int]:
+        """Where queues end in a log that is like this one, and ends there: its tables may have come farther."""
+        if self._store.reput_from_offset < offset:
+            raise RemoteProtocolError("not all of the log here is in the consume queues yet")
+        ends: dict[QueueKey, int] = {}
+        start = 0
+        while page := self._store.queues.ends_before(offset, start=start, count=_QUEUES_AT_ONCE):
+            ends |= page
+            start += _QUEUES_AT_ONCE
+            await trio.lowlevel.checkpoint()
+        return ends
 
     async def ask_late(self, peers: Callable[[], Sequence[MasterAddress]], probe: ProbeMaster) -> None:
         """Have lost tables from each of ``peers`` that is there, which have no more of the log, while sends come.
@@ -188,7 +202,6 @@ class TakesTablesBack:
                     with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
                         if (there := await probe(peer)) is not None:
                             await self.take(peer, there, is_longer=False)
-                    self._metadata.offsets.cut(self._store.next_queue_offset)  # its tables came farther than the log
             await trio.sleep(_ASKED_AGAIN_S)
 
     async def _make_note(self) -> None:

@@ -51,8 +51,8 @@ class ConsumerOffsetManager:
         self._shares = OffsetShares()
         self._role: Role | None = None
         """Of this broker, if its group elects the master."""
-        self._doubted: set[tuple[str, int]] = set()
-        """Queues whose offset here is of a log that is gone, until a master tells its own."""
+        self._doubted: dict[tuple[str, int], int] = {}
+        """Queues whose offset here is of a log that is gone, until a master tells its own; with their ends."""
         self._committed_here: set[tuple[str, int]] = set()
         """What clients have told this broker since no master told as much, while it was none; of such a group."""
         self._queues: ConsumeQueueTable | None = None
@@ -108,7 +108,7 @@ class ConsumerOffsetManager:
             if offset < queues[queue_id]:
                 self.changed.note(name_of_queue(key, queue_id))
             queues[queue_id] = offset
-            self._doubted.discard((key, queue_id))
+            self._doubted.pop((key, queue_id), None)
         if peer and self._role is not None and not self._role.is_master:
             self._committed_here.add((key, queue_id))
         self.dirty = True
@@ -195,8 +195,16 @@ class ConsumerOffsetManager:
         return pairs
 
     def to_json(self) -> dict[str, Any]:
-        """The table itself, as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integers."""
-        return {"offsetTable": self._table, "changedOffsets": self.changed.to_json()}
+        """The table itself, as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integers.
+
+        Who reads it knows no doubt: it has the last place that counts.
+        """
+        table = self._table
+        if self._doubted:
+            table = dict(table)
+            for (key, queue_id), end in self._doubted.items():
+                table[key] = table[key] | {queue_id: end}
+        return {"offsetTable": table, "changedOffsets": self.changed.to_json()}
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""
@@ -242,7 +250,7 @@ class ConsumerOffsetManager:
         self._shares.give_back(key, queue_id)
         self.changed.drop(name_of_queue(key, queue_id))
         self._committed_here.discard((key, queue_id))
-        self._doubted.discard((key, queue_id))
+        self._doubted.pop((key, queue_id), None)
         self._entries -= 1
         self._size -= _QUEUE_SIZE
         if not queues:
@@ -332,7 +340,7 @@ class ConsumerOffsetManager:
             if is_later := stamp > self.changed.of(name_of_queue(key, queue_id)):
                 self.changed.adopt(name_of_queue(key, queue_id), stamp)
             is_doubted = offset >= 0 and (key, queue_id) in self._doubted
-            self._doubted.discard((key, queue_id))
+            self._doubted.pop((key, queue_id), None)
             if known is None and self._lacks_room(1, self._size_of_new(key)):
                 left_out += 1
             elif known is None and offset >= 0:
@@ -366,11 +374,12 @@ class ConsumerOffsetManager:
         The log lost its tail, and follows another broker's: other messages come to those places.
         """
         self._doubted = {
-            (key, queue_id)
+            (key, queue_id): end
             for key, queues in self._table.items()
             for queue_id, offset in queues.items()
-            if offset > next_offset(key.partition(TOPIC_GROUP_SEPARATOR)[0], queue_id)
+            if offset > (end := next_offset(key.partition(TOPIC_GROUP_SEPARATOR)[0], queue_id))
         }
+        self.dirty = self.dirty or bool(self._doubted)
 
     def cut(self, next_offset: Callable[[str, int], int]) -> list[str]:
         """Take back what lies beyond the next message of its queue; returns what was, as ``topic@group/queue``.
