@@ -150,6 +150,7 @@ class BrokerStatus:
             "index_trouble": store.index.trouble or None,
             "not_saved": self._tables.trouble or None,
             "lost_tables": "; ".join(self._tables.files.lost) or None,
+            "no_inodes": store.cleaner.inodes.trouble or None,
             "disk_used_percent": store.disk_used_percent,
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),

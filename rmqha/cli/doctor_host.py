@@ -22,6 +22,7 @@ from rmqha.cli.status_text import human_bytes
 from rmqha.config import BrokerConfig
 from rmqha.config.kinds import split_listen_address
 from rmqha.errors import StoreError
+from rmqha.store.disk import DiskUsage
 from rmqha.store.os_disk import OsDisk
 
 Findings = Iterator[Finding]
@@ -30,6 +31,7 @@ _FILES_WANTED: Final = 4096
 """Of the store, open at a time: more would bring little."""
 _MAPS_WANTED: Final = 65_530
 _SEGMENTS_WANTED: Final = 3
+_INODES_WANTED: Final = 1000
 _CERTIFICATE_DAYS: Final = 30
 _FUTURE_S: Final = 5.0
 _TIME_ERROR: Final = 5
@@ -100,13 +102,45 @@ def is_empty(config: BrokerConfig) -> bool:
 
 
 def check_disk(config: BrokerConfig) -> Findings:
-    """Room where the log is."""
-    at = _existing(config.store_path_commit_log)
-    try:
-        usage = OsDisk().usage(str(at))
-    except StoreError as error:
-        yield Finding(FAIL, "disk", str(error))
+    """Room where the log is, and for all the rest if that has a file system of its own."""
+    log, root = _existing(config.store_path_commit_log), _existing(config.store_path_root_dir)
+    is_apart = log.stat().st_dev != root.stat().st_dev
+    for at in (log, root) if is_apart else (log,):
+        try:
+            usage = OsDisk().usage(str(at))
+        except StoreError as error:
+            yield Finding(FAIL, "disk", str(error))
+            continue
+        yield from _check_room(config, at, usage) if at is log else _check_more_room(config, at, usage)
+        yield from _check_inodes(at, usage)
+
+
+def _check_inodes(at: Path, usage: DiskUsage) -> Findings:
+    """Whether files can be made, which free bytes do not tell."""
+    if usage.free_inodes is None:
         return
+    told = f"'df -i {at}'; remove files that nobody needs: {Page.NO_INODES}"
+    if usage.free_inodes == 0:
+        yield Finding(FAIL, "inodes", f"{at}: none is free, so no file can be made, though bytes may be free", told)
+    elif usage.free_inodes < _INODES_WANTED:
+        yield Finding(WARN, "inodes", f"{at}: {usage.free_inodes:,} free, and each file takes one", told)
+    else:
+        yield Finding(OK, "inodes", f"{at}: {usage.free_inodes:,} free")
+
+
+def _check_more_room(config: BrokerConfig, at: Path, usage: DiskUsage) -> Findings:
+    """Where consume queues, index and tables are: it is as full as the log's may be, but no deleted segment helps."""
+    what = f"{at}: {human_bytes(usage.available)} free, {usage.used_percent} % used"
+    if usage.read_only:
+        yield Finding(FAIL, "disk", f"{at} is read-only", "mount it for writing")
+    elif usage.used_percent > config.disk_space_warning_level_ratio:
+        refused = f": diskSpaceWarningLevelRatio={config.disk_space_warning_level_ratio} refuses sends"
+        yield Finding(FAIL, "disk", what + refused, "make room")
+    else:
+        yield Finding(OK, "disk", what)
+
+
+def _check_room(config: BrokerConfig, at: Path, usage: DiskUsage) -> Findings:
     what = f"{at}: {human_bytes(usage.available)} free, {usage.used_percent} % used"
     segment = config.mapped_file_size_commit_log
     is_crowded = config.clean_file_forcibly_enable and usage.used_percent > config.disk_space_clean_forcibly_ratio

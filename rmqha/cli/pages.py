@@ -24,6 +24,7 @@ class Page(StrEnum):
     TUNNEL = "docs/operations.md, 'A tunnel, proxy or NAT'"
     WRITE_FAILED = "docs/operations.md, 'A write or flush failed'"
     WRONG_PORT = "docs/operations.md, 'Somebody on the wrong port'"
+    NO_INODES = "docs/operations.md, 'No inode is free'"
     SLAVE_FULL = "docs/operations.md, 'A slave without room'"
     SILENT = "docs/operations.md, 'A peer that is silent'"
     MIXED_UP = "docs/operations.md, 'Brokers that do not belong together'"

@@ -18,6 +18,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     index_trouble    why messages that come now are not found by key, in a sentence, or None
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     lost_tables      which of these files were no tables at the start, nor their backups, in sentences, or None
+    no_inodes        where no file can be made, as no inode is free, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     store            storePathRootDir and storePathCommitLog, absolute
     mapped_file_size_commit_log
@@ -72,6 +73,7 @@ _TROUBLE_PAGES: Final = {
     "dropped": Page.DROPPED,
     "undeliverable": Page.UNDELIVERABLE,
     "lost_tables": Page.LOST_TABLES,
+    "no_inodes": Page.NO_INODES,
 }
 _KEPT: Final = "at SIGHUP no certificate was read again, and those of before go on to be used"
 _ACCOUNTS: Final = ("accounts_kept", "credentials_kept")
@@ -84,7 +86,7 @@ _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master, and may differ from it before that, too; nothing is cut",
     "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",
     "diverged": "its log differs from the master's; replication has stopped. Find out which one is right",
-    "disk-full": "its disk is full; it goes on when there is space",
+    "disk-full": "it has no room for more of its master's log, and goes on when there is some",
     "failed": "its own store failed; see write_refusal and the log. Repair the disk, then restart this broker",
     "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
     "same namesrvAddr",

@@ -241,7 +241,7 @@ def _unfit(error: UnfitMasterError, peer: MasterAddress) -> PeerAnswer:
         case ClientState.AHEAD:  # it said that it is longer, and is not any more
             return PeerAnswer(PeerState.UNKNOWN, str(error))
         case ClientState.DISK_FULL:
-            return PeerAnswer(PeerState.LONGER, "the disk here is too full to fetch them: free some")
+            return PeerAnswer(PeerState.LONGER, str(error))
         case _:
             told = f"{peer} of haPeers: {error}"
             return PeerAnswer(PeerState.UNFIT, told, error=StoreError(told))

@@ -89,6 +89,33 @@ def test_the_disk(
     assert sum(said in what for _, what in found) == (level is not None)
 
 
+@pytest.mark.parametrize(
+    ("free", "level", "said"), [(None, None, ""), (1_000, None, ""), (999, "warn", "999 free"), (0, "fail", "none is")]
+)
+def test_inodes(
+    free: int | None, level: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None was left beside free bytes: all was ok, and no segment could be made."""
+    usage = DiskUsage(1 << 40, 1 << 39, 50, read_only=False, free_inodes=free)
+    monkeypatch.setattr(OsDisk, "usage", lambda _disk, _path: usage)
+    found = levels(doctor_host.check_disk(config(tmp_path)))
+    assert [(one, said in what) for one, what in found] == ([] if level is None else [(level, True)])
+
+
+def test_the_disk_of_all_but_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the broker refuses sends for was not looked at where storePathRootDir has a file system of its own."""
+    apart = config(Path("/proc"), storePathCommitLog=str(tmp_path))
+    for usage, said in [
+        (DiskUsage(1 << 40, 1 << 39, 91, read_only=False), "diskSpaceWarningLevelRatio=90 refuses sends"),
+        (DiskUsage(1 << 40, 1 << 39, 50, read_only=True), "/proc is read-only"),
+        (DiskUsage(1 << 40, 1 << 39, 50, read_only=False, free_inodes=0), "/proc: none is free"),
+    ]:
+        good = DiskUsage(1 << 40, 1 << 39, 50, read_only=False, free_inodes=5_000)
+        monkeypatch.setattr(OsDisk, "usage", lambda _, path, at=usage, log=good: at if path == "/proc" else log)
+        ((level, what),) = levels(doctor_host.check_disk(apart))
+        assert (level, said in what) == ("fail", True)
+
+
 def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert levels(doctor_host.check_store(config(tmp_path / "new"), is_running=False)) == []
     (tmp_path / "file").touch()
