@@ -82,11 +82,13 @@ DELETED_RECENTLY_S: Final = 3600.0
 TOPICS_REFUSED_RECENTLY_S: Final = 600.0
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
 _SLAVE_GOOD: Final = ("transfer",)
+_WITHOUT_ROOM: Final = "disk-full"
+_SERVES: Final = "it serves what it holds, and goes on by itself when this has passed: {}"
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master, and may differ from it before that, too; nothing is cut",
     "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",
     "diverged": "its log differs from the master's; replication has stopped. Find out which one is right",
-    "disk-full": "it has no room for more of its master's log, and goes on when there is some",
+    _WITHOUT_ROOM: "it has no room for more of its master's log, and goes on when there is some",
     "failed": "its own store failed; see write_refusal and the log. Repair the disk, then restart this broker",
     "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
     "same namesrvAddr",
@@ -95,7 +97,7 @@ _SLAVE_PAGES: Final = {
     "ahead": Page.AHEAD,
     "below-min": Page.BELOW_MIN,
     "diverged": Page.DIVERGED,
-    "disk-full": Page.SLAVE_FULL,
+    _WITHOUT_ROOM: Page.SLAVE_FULL,
     "failed": Page.WRITE_FAILED,
     "misconfigured": Page.MIXED_UP,
 }
@@ -295,16 +297,18 @@ def page_of(state: str) -> Page:
 def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     client = facts["ha_client"]
     state = client["state"]
-    reasons = []
-    if facts.get("write_refusal"):
+    reasons, waits_for_room = [], bool(facts.get("write_refusal") and not facts.get("needs_restart"))
+    if waits_for_room:
+        reasons.append(see(_SERVES.format(facts["write_refusal"]), Page.SLAVE_FULL))
+    elif facts.get("write_refusal"):
         reasons.append(f"it cannot write: {refusal_of(facts)}")
-    if state not in _SLAVE_GOOD:
+    if state not in _SLAVE_GOOD and not (waits_for_room and state == _WITHOUT_ROOM):
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(see(f"{state}: {told}", page_of(state)))
     reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
     failed = (
         facts.get("circle")
-        or facts.get("write_refusal")
+        or facts.get("needs_restart")
         or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     )
     behind = client["received_offset"] - client["durable_offset"]

@@ -34,7 +34,8 @@ from tests.cli.facts import connection, master, member, slave, view
         (slave("connecting"), "degraded", False, "not connected"),
         (slave("diverged"), "failed", False, "its log differs"),
         (slave("ahead"), "failed", False, "holds more than its master"),
-        (slave("transfer", write_refusal="disk"), "failed", False, "it cannot write: disk"),
+        (slave("transfer", write_refusal="disk", needs_restart=True), "failed", False, "it cannot write: disk"),
+        (slave("disk-full", write_refusal="the disk is too full"), "degraded", False, "passed: the disk is too full"),
     ],
 )
 def test_the_verdict_follows_from_the_facts(facts: dict[str, Any], level: str, in_sync: bool, reason: str) -> None:
@@ -63,7 +64,7 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
     told = " | ".join(judge(facts | {"write_refusal": "fdatasync failed", "needs_restart": True}).reasons)
     assert f"fdatasync failed. Repair the disk, then restart this broker; see {Page.WRITE_FAILED}" in told
     passing = " | ".join(judge(facts | {"write_refusal": "the disk is full", "needs_restart": False}).reasons)
-    assert f"the disk is full; see {Page.NOT_SEND_OK}" in passing
+    assert f"the disk is full; see {Page.SLAVE_FULL if facts['role'] == 'SLAVE' else Page.NOT_SEND_OK}" in passing
     assert "restart this broker" not in passing, "it goes on by itself"
 
 
@@ -100,6 +101,7 @@ def test_clients_that_were_turned_away_make_it_degraded() -> None:
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
         (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
         (slave("disk-full"), Page.SLAVE_FULL),
+        (slave("disk-full", write_refusal="the disk is too full"), Page.SLAVE_FULL),
         (slave("failed"), Page.WRITE_FAILED),
         (slave("misconfigured"), Page.MIXED_UP),
         (slave("waiting"), Page.SLAVE_WAITS),
