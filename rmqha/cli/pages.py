@@ -30,6 +30,7 @@ class Page(StrEnum):
     MIXED_UP = "docs/operations.md, 'Brokers that do not belong together'"
     AHEAD = "docs/operations.md, 'Slave ahead of the master'"
     PEER_HOLDS_MORE = "docs/operations.md, 'Sends are refused'"
+    HA_PEERS = "docs/operations.md, 'A slave that haPeers leaves out'"
     PEER_UNHEARD = "docs/operations.md, 'A peer of haPeers that is not heard'"
     DIVERGED = "docs/operations.md, 'Diverged logs'"
     BELOW_MIN = "docs/operations.md, 'Slave below the master'"

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import member_lines
-from rmqha.cli.pages import Page
+from rmqha.cli.pages import Page, see
 from rmqha.cli.verdict import Verdict, named
 from rmqha.logs import escaped
 
@@ -20,6 +20,7 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     if facts.get("disk_used_percent") is not None:
         ago = f", {facts['disk_looked_s_ago']:.0f} s ago" if "disk_looked_s_ago" in facts else ""
         lines.append(f"  disk     {facts['disk_used_percent']} % used{ago}")
+    lines += [f"  hint     {see(told, Page.HA_PEERS)}" for told in facts.get("unnamed_slaves", ())]
     if facts.get("hidden_messages"):
         lines.append(f"  hidden   {_hidden(facts['hidden_messages'])}")
     if early := facts.get("deleted_early"):

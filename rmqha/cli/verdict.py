@@ -34,6 +34,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
     peers_unheard    which of its haPeers have not shown what they hold, though as many slaves follow, a sentence each
+    unnamed_slaves   which slaves follow a master that its haPeers leaves out, a sentence each: a hint, no reason
     ha               asdict(HAServiceInfo): port, heartbeat_s, connections, connections_broken, refused, departed,
                      push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
