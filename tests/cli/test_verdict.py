@@ -68,6 +68,21 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
     assert "restart this broker" not in passing, "it goes on by itself"
 
 
+def test_sends_that_are_not_answered_send_ok_are_a_reason_for_ten_seconds() -> None:
+    unsafe = {"for_s": 125.0, "last_s_ago": 9.6, "answers": {"FLUSH_SLAVE_TIMEOUT": 3, "SLAVE_NOT_AVAILABLE": 1_000}}
+    verdict = judge(master(connection(), not_send_ok=unsafe))
+    told = (
+        "sends are not answered SEND_OK for 2 min, the last 10 s ago: FLUSH_SLAVE_TIMEOUT 3, SLAVE_NOT_AVAILABLE 1,000"
+    )
+    assert (verdict.level, verdict.in_sync, verdict.reasons) == ("degraded", True, (f"{told}; see {Page.NOT_SEND_OK}",))
+    assert judge(master(connection(), not_send_ok=unsafe | {"last_s_ago": 10.1})).level == "ok"
+    alone = unsafe | {"answers": {"SLAVE_NOT_AVAILABLE": 7}}
+    assert judge(master(connection(), not_send_ok=alone)).level == "ok", "a slave is there again"
+    assert "SLAVE_NOT_AVAILABLE 7" in judge(master(not_send_ok=alone)).reasons[-1]
+    late = unsafe | {"answers": {"OS_PAGECACHE_BUSY": 1}}
+    assert judge(member() | {"not_send_ok": late}).level == "degraded"
+
+
 def test_clients_that_were_turned_away_make_it_degraded() -> None:
     verdict = judge(master(connection(), crowded="1 connection was turned away"))
     assert (verdict.level, verdict.reasons) == ("degraded", ("1 connection was turned away",))
