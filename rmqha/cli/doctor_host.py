@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import os
-import resource
 import shutil
 import socket
 import sys
@@ -13,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from rmqha.broker.main import max_map_count, with_descriptors
+from rmqha import process
+from rmqha.broker.main import max_map_count, share_descriptors
 from rmqha.certificates import expiry
 from rmqha.cli.broker_conf import certificate_problems
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
@@ -48,12 +48,21 @@ _EXTRAS: Final = {
 }
 
 
-def check_limits(config: BrokerConfig) -> Findings:
-    """How many files, connections and maps there may be."""
-    lowered, open_files = with_descriptors(config)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shown = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
-    what = f"{shown} open files and connections; of the store {open_files:,} files at a time"
+def check_limits(config: BrokerConfig, *, pid: int = 0, files_max: int | None = None) -> Findings:
+    """How many files, connections and maps there may be.
+
+    Args:
+        config: of the broker.
+        pid: the process of the broker, which runs.
+        files_max: that process's limit; None: it is not known, and that of this process is told.
+    """
+    if files_max is None:
+        hard, whose = process.raise_files_limit(), "by the limit of this process: a unit has one of its own"
+    else:
+        hard, whose = files_max, f"by the limit of the broker that runs, process {pid}"
+    lowered, open_files = share_descriptors(config, hard)
+    shown = "any number of" if hard is None else f"{hard:,}"
+    what = f"{shown} open files and connections, {whose}; of the store {open_files:,} files at a time"
     told = "raise ulimit -Hn here, LimitNOFILE= of a systemd unit: 65536 or more"
     if lowered.max_connections < config.max_connections:
         fewer = f", so {lowered.max_connections:,} of maxConnections={config.max_connections:,} are taken"

@@ -47,7 +47,13 @@ def test_few_files_and_maps_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1000)
     (files, about_files), (maps, about_maps) = levels(doctor_host.check_limits(config()))
     assert (files, maps) == ("warn", "warn")
-    assert about_files.startswith("1,024 open files and connections")
+    assert about_files.startswith("1,024 open files and connections, by the limit of this process")
+    ((level, what), _) = levels(doctor_host.check_limits(config(), pid=7, files_max=2048))
+    assert (level, "2,048 open files and connections, by the limit of the broker that runs, process 7" in what) == (
+        "warn",
+        True,
+    )
+    assert [one for one, _ in levels(doctor_host.check_limits(config(), pid=7, files_max=524_288))] == ["warn"], "maps"
     assert about_maps == "1,000 maps"
     monkeypatch.setattr("rmqha.process.raise_files_limit", lambda: None)
     monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1_000_000)
