@@ -132,8 +132,8 @@ class MemoryLog:
         return self.wrote.value
 
     @property
-    def is_disk_full(self) -> bool:
-        return not self.space.is_set()
+    def lack_of_room(self) -> str:
+        return "" if self.space.is_set() else "the disk is too full"
 
     def content(self) -> bytes:
         whole = b"".join(bytes(file.bytes) for _, file in sorted(self.files.items()))

@@ -137,7 +137,8 @@ class BrokerStatus:
             "flushed_offset": store.flushed_offset,
             "confirm_offset": store.confirm_offset(),
             "dispatched_offset": store.reput_from_offset,
-            "write_refusal": (store if store.role.is_master else store.running_flags).refusal() or None,
+            "write_refusal": self._refusal() or None,
+            "not_send_ok": store.stats.unsafe_puts.facts(now=self._clock()),
             "needs_restart": store.running_flags.final_error is not None,
             "lost_queues": store.queue_rebuild.describe() or None,
             "stopped_queues": store.queues.stopped.describe() or None,
@@ -150,6 +151,7 @@ class BrokerStatus:
             "index_trouble": store.index.trouble or None,
             "not_saved": self._tables.trouble or None,
             "lost_tables": "; ".join(self._tables.lost) or None,
+            "no_inodes": store.cleaner.inodes.trouble or None,
             "disk_used_percent": store.disk_used_percent,
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
@@ -159,6 +161,13 @@ class BrokerStatus:
             "certificates_kept": why_kept() or None,
             "accounts_kept": (self._permissions and self._permissions.not_read) or None,
         } | self._replication.facts()
+
+    def _refusal(self) -> str:
+        """Why sends are refused; a slave's role is no reason here."""
+        store = self._store
+        if not store.role.is_master:
+            return store.running_flags.refusal()
+        return store.refusal() or self._replication.refusal()
 
     def _certificate(self) -> dict[str, Any] | None:
         """The one that ends first, of those that this process shows."""

@@ -5,12 +5,13 @@ answer tells who the master is. A RocketMQ slave tells nothing, and is believed 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
+from rmqha.choices import HaCatchUp
 from rmqha.codec.host import join_address
 from rmqha.config import BrokerConfig
 from rmqha.log_limit import LogLimit
@@ -27,6 +28,7 @@ _TOLD_MAX: Final = 8
 _ADDRESS_SIZE_MAX: Final = 80
 _DIGITS_MAX: Final = 19
 _NAME_SIZE_MAX: Final = 255
+_LEFT_OUT: Final = "haPeers leaves out {}, which follows: what it alone holds after a crash of this master stays there"
 _ONE_REACHED: Final = "clients reach only one of them, and they count as one replica"
 _PORT: Final = "listenPort"
 _HA_PORT: Final = "haClientPort"
@@ -67,6 +69,7 @@ class ReplicationGroup:
         self._broker_id: Final = config.broker_id
         self._file_size: Final = config.mapped_file_size_commit_log
         self._listen_port: Final = config.listen_port
+        self._asks_peers: Final = not config.is_slave and config.ha_catch_up_at_start is not HaCatchUp.OFF
         self._introduced: Final[dict[tuple[str, str], _Introduced]] = {}
         self._namesakes: list[str] = []
         """Where those listen, this broker among them, that its master heard say this brokerId; empty if it is alone."""
@@ -201,6 +204,20 @@ class ReplicationGroup:
             if broker_id and _number(port) and (host, one.ha_client_port) in slaves:
                 found[broker_id] = join_address(host, int(port))
         return found
+
+    def unnamed(self, peer_ids: Sequence[int | None]) -> list[str]:
+        """Which slaves follow that no peer of haPeers is, a sentence each.
+
+        Args:
+            peer_ids: the brokerId of each peer; None of one that has yet to say it, and may be any of the slaves.
+        """
+        others = sorted(self.following().items()) if self._asks_peers else []
+        named = [f"{where} ({self.broker_name}/{number})" for number, where in others if number not in peer_ids]
+        if len(named) <= (unsaid := peer_ids.count(None)):
+            return []
+        if unsaid:
+            named = [f"at least {len(named) - unsaid} of {', '.join(named)}"]
+        return [_LEFT_OUT.format(one) for one in named]
 
     def _present(self, now: float) -> Iterator[tuple[str, str]]:
         """The brokers that spoke a moment ago, or follow by a connection of this moment.

@@ -82,7 +82,16 @@ def exit_code_of(controller: BrokerController) -> int:
 
 
 def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
-    """Raise the process's limit of open files as far as it goes, and share it out.
+    """Raise the process's limit of open files as far as it goes, and share it out: see :func:`share_descriptors`."""
+    return share_descriptors(config, process.raise_files_limit())
+
+
+def share_descriptors(config: BrokerConfig, hard: int | None) -> tuple[BrokerConfig, int]:
+    """Share out what a process may open.
+
+    Args:
+        config: as the operator has it.
+        hard: so many files and connections; None: nothing limits them.
 
     Returns:
         The configuration, with fewer connections if need be, as enough strangers could otherwise leave the store
@@ -90,7 +99,6 @@ def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
         keep open.
     """
     open_files_max = min(_OPEN_FILES_MAX, max_map_count() // _MAPS_SHARE)
-    hard = process.raise_files_limit()
     if hard is None:
         return config, open_files_max
     connections = min(config.max_connections, hard - max(_OWN_DESCRIPTORS, hard // 2) - config.max_ha_connections)

@@ -36,7 +36,8 @@ def doctor(ctx: click.Context, path: Path | None, settings: dict[str, str], outp
     """Look at a configuration, at this machine, and at the peers and name servers that it names. Nothing is changed.
 
     Limits and permissions are those of who runs this: run it as the broker's user, and mind that a service has limits
-    of its own. A broker that runs may be looked at as well.
+    of its own. A broker that runs may be looked at as well: then its own limits count, and what it goes by is compared
+    with the file.
     """
     from dataclasses import asdict  # noqa: PLC0415
 
@@ -65,16 +66,18 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
+    from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415
-    from rmqha.cli.store_place import is_in_use  # noqa: PLC0415
+    from rmqha.cli.store_place import lock_holder  # noqa: PLC0415
 
-    is_running = is_in_use(config.store_path_root_dir)
+    pid = lock_holder(config.store_path_root_dir)
+    is_running, files_max = pid is not None, files_limit(pid) if pid else None
     log, of_log = (None, []) if is_running else check_log(config)
     is_empty = host.is_empty(config) and not is_running
     return [
         *host.check_software(config),
-        *host.check_limits(config),
+        *host.check_limits(config, pid=pid or 0, files_max=files_max),
         *host.check_clock(config.store_path_commit_log),
         *host.check_store(config, is_running=is_running),
         *check_member(config),
@@ -84,6 +87,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *host.check_certificates(config),
         *host.check_ports(config, is_running=is_running),
         *(peers.check_own(config, timeout_s=timeout_s) if is_running else ()),
+        *(check_configuration(config, files_max=files_max, timeout_s=timeout_s) if is_running else ()),
         *peers.check_relations(config),
         *check_addresses(config),
         *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),

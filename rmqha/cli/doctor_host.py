@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import os
-import resource
 import shutil
 import socket
 import sys
@@ -13,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from rmqha.broker.main import max_map_count, with_descriptors
+from rmqha import process
+from rmqha.broker.main import max_map_count, share_descriptors
 from rmqha.certificates import expiry
 from rmqha.cli.broker_conf import certificate_problems
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
@@ -22,6 +22,7 @@ from rmqha.cli.status_text import human_bytes
 from rmqha.config import BrokerConfig
 from rmqha.config.kinds import split_listen_address
 from rmqha.errors import StoreError
+from rmqha.store.disk import DiskUsage
 from rmqha.store.os_disk import OsDisk
 
 Findings = Iterator[Finding]
@@ -30,6 +31,7 @@ _FILES_WANTED: Final = 4096
 """Of the store, open at a time: more would bring little."""
 _MAPS_WANTED: Final = 65_530
 _SEGMENTS_WANTED: Final = 3
+_INODES_WANTED: Final = 1000
 _CERTIFICATE_DAYS: Final = 30
 _FUTURE_S: Final = 5.0
 _TIME_ERROR: Final = 5
@@ -46,12 +48,21 @@ _EXTRAS: Final = {
 }
 
 
-def check_limits(config: BrokerConfig) -> Findings:
-    """How many files, connections and maps there may be."""
-    lowered, open_files = with_descriptors(config)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shown = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
-    what = f"{shown} open files and connections; of the store {open_files:,} files at a time"
+def check_limits(config: BrokerConfig, *, pid: int = 0, files_max: int | None = None) -> Findings:
+    """How many files, connections and maps there may be.
+
+    Args:
+        config: of the broker.
+        pid: the process of the broker, which runs.
+        files_max: that process's limit; None: it is not known, and that of this process is told.
+    """
+    if files_max is None:
+        hard, whose = process.raise_files_limit(), "by the limit of this process: a unit has one of its own"
+    else:
+        hard, whose = files_max, f"by the limit of the broker that runs, process {pid}"
+    lowered, open_files = share_descriptors(config, hard)
+    shown = "any number of" if hard is None else f"{hard:,}"
+    what = f"{shown} open files and connections, {whose}; of the store {open_files:,} files at a time"
     told = "raise ulimit -Hn here, LimitNOFILE= of a systemd unit: 65536 or more"
     if lowered.max_connections < config.max_connections:
         fewer = f", so {lowered.max_connections:,} of maxConnections={config.max_connections:,} are taken"
@@ -100,13 +111,45 @@ def is_empty(config: BrokerConfig) -> bool:
 
 
 def check_disk(config: BrokerConfig) -> Findings:
-    """Room where the log is."""
-    at = _existing(config.store_path_commit_log)
-    try:
-        usage = OsDisk().usage(str(at))
-    except StoreError as error:
-        yield Finding(FAIL, "disk", str(error))
+    """Room where the log is, and for all the rest if that has a file system of its own."""
+    log, root = _existing(config.store_path_commit_log), _existing(config.store_path_root_dir)
+    is_apart = log.stat().st_dev != root.stat().st_dev
+    for at in (log, root) if is_apart else (log,):
+        try:
+            usage = OsDisk().usage(str(at))
+        except StoreError as error:
+            yield Finding(FAIL, "disk", str(error))
+            continue
+        yield from _check_room(config, at, usage) if at is log else _check_more_room(config, at, usage)
+        yield from _check_inodes(at, usage)
+
+
+def _check_inodes(at: Path, usage: DiskUsage) -> Findings:
+    """Whether files can be made, which free bytes do not tell."""
+    if usage.free_inodes is None:
         return
+    told = f"'df -i {at}'; remove files that nobody needs: {Page.NO_INODES}"
+    if usage.free_inodes == 0:
+        yield Finding(FAIL, "inodes", f"{at}: none is free, so no file can be made, though bytes may be free", told)
+    elif usage.free_inodes < _INODES_WANTED:
+        yield Finding(WARN, "inodes", f"{at}: {usage.free_inodes:,} free, and each file takes one", told)
+    else:
+        yield Finding(OK, "inodes", f"{at}: {usage.free_inodes:,} free")
+
+
+def _check_more_room(config: BrokerConfig, at: Path, usage: DiskUsage) -> Findings:
+    """Where consume queues, index and tables are: it is as full as the log's may be, but no deleted segment helps."""
+    what = f"{at}: {human_bytes(usage.available)} free, {usage.used_percent} % used"
+    if usage.read_only:
+        yield Finding(FAIL, "disk", f"{at} is read-only", "mount it for writing")
+    elif usage.used_percent > config.disk_space_warning_level_ratio:
+        refused = f": diskSpaceWarningLevelRatio={config.disk_space_warning_level_ratio} refuses sends"
+        yield Finding(FAIL, "disk", what + refused, "make room")
+    else:
+        yield Finding(OK, "disk", what)
+
+
+def _check_room(config: BrokerConfig, at: Path, usage: DiskUsage) -> Findings:
     what = f"{at}: {human_bytes(usage.available)} free, {usage.used_percent} % used"
     segment = config.mapped_file_size_commit_log
     is_crowded = config.clean_file_forcibly_enable and usage.used_percent > config.disk_space_clean_forcibly_ratio

@@ -222,10 +222,15 @@ def _registration(config: BrokerConfig, address: str, *, timeout_s: float) -> Fi
     return Finding(OK, "namesrvAddr", f"{address}: {named} is {'registered' if other else 'free'}")
 
 
+def own_listen_address(config: BrokerConfig) -> str:
+    """Where the broker of this configuration answers on this machine."""
+    host = "127.0.0.1" if config.bind_address in ("0.0.0.0", "::") else config.bind_address  # noqa: S104 - not bound
+    return join_address(host, config.listen_port)
+
+
 def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     """What the broker of this configuration, which runs, says of itself."""
-    host = "127.0.0.1" if config.bind_address in ("0.0.0.0", "::") else config.bind_address  # noqa: S104 - not bound
-    address = join_address(host, config.listen_port)
+    address = own_listen_address(config)
     try:
         facts = read_status(runtime_table(address, timeout_s=timeout_s))
         verdict, unnamed = judge(facts), _unnamed(config, facts)

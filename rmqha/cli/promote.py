@@ -34,7 +34,8 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
               help="listenPort of another replica to compare; can be repeated. What name servers and haPeers name is "
               "compared anyway.")  # fmt: skip
 @click.option("--old-store", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="The old master's store, if its disk can be read here: to count what this slave lacks.")  # fmt: skip
+              help="The old master's store, if its disk can be read here: to compare it, and count what this slave "
+              "lacks.")  # fmt: skip
 @click.option("--accept-unknown-queue-ends", is_flag=True, help="Though queues without a message may begin at 0 again.")
 @click.option("--accept-lost-tail", is_flag=True, help="Though messages of --old-store are not in this slave's log.")
 @click.option(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqha.cli.pages import Page
 from rmqha.cli.verdict import page_of
 
 _MAY_NOT: Final = "it should not be made master"
@@ -42,6 +43,21 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """What is known of the offsets that two logs have in common.
+
+    Attributes:
+        compared_bytes: so many of the last of them were compared.
+        differs_at: the first of these at which the logs hold different bytes, if any.
+        unread: why they could not be compared; empty if they were, or there are none.
+    """
+
+    compared_bytes: int = 0
+    differs_at: int | None = None
+    unread: str = ""
+
+
+@dataclass(frozen=True)
 class OldStore:
     """The old master's store, read where it lies.
 
@@ -50,6 +66,7 @@ class OldStore:
         tail_messages: so many of its messages are not in the slave's log.
         damage: why it may hold more than was read; empty if it was read to its end.
         is_own: it is the slave's.
+        overlap: its log's and the slave's.
     """
 
     path: str
@@ -57,6 +74,7 @@ class OldStore:
     tail_messages: int
     damage: str = ""
     is_own: bool = False
+    overlap: Overlap = Overlap()
 
 
 def obstacles(own: dict[str, Any], others: Iterable[Replica], old_store: OldStore | None = None) -> list[Obstacle]:
@@ -87,6 +105,13 @@ def _about_the_old_store(old: OldStore) -> Iterable[Obstacle]:
     if old.is_own:
         yield Obstacle(f"{old.path} is this slave's own store", "name the old master's with --old-store")
         return
+    if old.overlap.differs_at is not None:
+        what = f"the old master's store and this slave's log differ, at offset {old.overlap.differs_at:,} at the latest"
+        told = f"find out which is right, as what only the other one holds is lost: {Page.DIVERGED}"
+        yield Obstacle(what, told, accepted_by=option)
+    if old.overlap.unread:
+        what = f"whether the old master's store and this slave's log are the same is not known: {old.overlap.unread}"
+        yield Obstacle(what, "run this where both can be read, as a user that may", accepted_by=option)
     if old.tail_messages:
         what = f"the old master's store holds {old.tail_messages:,} messages that this slave lacks"
         told = "start the old master again, or have this slave fetch them; else they are lost"
@@ -147,7 +172,10 @@ def stakes(own: dict[str, Any], others: Iterable[Replica], old_store: OldStore |
             lines.append(f"{one.address}: nobody answers; what only it holds is lost, or diverges when it comes back")
     if old_store is not None and not old_store.is_own:
         beyond = f"{old_store.tail_messages:,} of its messages lie beyond this slave's log"
-        lines.append(f"{old_store.path}: log ends at {old_store.end_offset:,}; {beyond}")
+        overlap, same = old_store.overlap, ""
+        if overlap.compared_bytes and overlap.differs_at is None:
+            same = f"; the last {overlap.compared_bytes:,} bytes that both have are the same"
+        lines.append(f"{old_store.path}: log ends at {old_store.end_offset:,}; {beyond}{same}")
     return lines
 
 

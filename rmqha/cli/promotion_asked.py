@@ -10,7 +10,8 @@ from typing import Any
 from rmqha.cli.ask import known_brokers, runtime_table
 from rmqha.cli.doctor_store import end_of, last_records
 from rmqha.cli.errors import CliError, UnreachableError
-from rmqha.cli.promotion import OldStore, Replica
+from rmqha.cli.log_difference import compare_with
+from rmqha.cli.promotion import OldStore, Overlap, Replica
 from rmqha.cli.store_place import commit_log_directory
 from rmqha.cli.verdict import read_status
 from rmqha.codec.host import join_address
@@ -80,7 +81,7 @@ def _listens(host: str, port: int, timeout_s: float) -> bool:
 
 
 def look_at_old_store(store: Path, own_log: str, offset: int) -> OldStore:
-    """What a store holds, and how many of its messages begin at ``offset`` or later.
+    """What a store holds, how many of its messages begin at ``offset`` or later, and whether it differs before.
 
     Args:
         store: the old master's, or its commitlog directory.
@@ -94,7 +95,8 @@ def look_at_old_store(store: Path, own_log: str, offset: int) -> OldStore:
     directory, disk = commit_log_directory(str(store)), OsDisk()
     own = Path(own_log)
     known = known_end(disk, str(store))
-    messages, end, damage = 0, 0, ""
+    messages, end, damage, overlap = 0, 0, "", Overlap()
+    is_own = own.exists() and own.samefile(directory)
     with LogReader(disk, directory) as reader:
         if last := last_records(reader):
             end = end_of(*last)
@@ -103,6 +105,8 @@ def look_at_old_store(store: Path, own_log: str, offset: int) -> OldStore:
                 messages += 1
         except CorruptLogError as error:
             damage = str(error)
+        if not is_own and min(end, offset):
+            overlap = compare_with(own_log, reader, min(end, offset))
     if known.offset > end and not damage:
         damage = f"it ends at {end:,}, but {known.who} up to {known.offset:,}"
-    return OldStore(str(store), end, messages, damage=damage, is_own=own.exists() and own.samefile(directory))
+    return OldStore(str(store), end, messages, damage=damage, is_own=is_own, overlap=overlap)

@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import member_lines
-from rmqha.cli.pages import Page
-from rmqha.cli.verdict import Verdict, named
+from rmqha.cli.pages import Page, see
+from rmqha.cli.verdict import Verdict, named, not_send_ok
 from rmqha.logs import escaped
 
 _OFFSETS: Final = ("min", "max", "flushed", "confirm", "dispatched")
@@ -20,8 +20,11 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     if facts.get("disk_used_percent") is not None:
         ago = f", {facts['disk_looked_s_ago']:.0f} s ago" if "disk_looked_s_ago" in facts else ""
         lines.append(f"  disk     {facts['disk_used_percent']} % used{ago}")
+    lines += [f"  hint     {see(told, Page.HA_PEERS)}" for told in facts.get("unnamed_slaves", ())]
     if facts.get("hidden_messages"):
         lines.append(f"  hidden   {_hidden(facts['hidden_messages'])}")
+    if unsafe := facts.get("not_send_ok"):
+        lines.append(f"  unsafe   sends were not answered SEND_OK{not_send_ok(unsafe)}")
     if early := facts.get("deleted_early"):
         lines.append(f"  deleted  {early['segments']:,} unexpired segments, the last {early['last_s_ago']:.0f} s ago")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]

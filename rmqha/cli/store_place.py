@@ -82,9 +82,15 @@ def deleted_queues(disk: "Disk", path: str) -> "dict[QueueKey, DeletedQueue]":
 
 def is_in_use(path: str) -> bool:
     """Whether a process holds the store's lock, i.e. a broker runs on it. Asks only, and takes no lock."""
+    return lock_holder(path) is not None
+
+
+def lock_holder(path: str) -> int | None:
+    """The process that holds the store's lock; 0: one without a number here, as in a container. None: nobody does."""
     try:
         with (Path(path) / "lock").open("rb") as file:
             answer = fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
     except OSError:
-        return False
-    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        return None
+    kind, *_, pid = _FLOCK.unpack(answer)
+    return None if kind == fcntl.F_UNLCK else max(int(pid), 0)

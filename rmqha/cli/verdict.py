@@ -5,7 +5,10 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
 
     version broker_name broker_cluster_name broker_id role address flush_disk_type in_sync_replicas up_s
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
-    write_refusal    why sends are refused (write error, disk full), or None; a slave's own role is no reason here
+    write_refusal    why sends are refused (write error, disk full, too few replicas), or None; a slave's own role is
+                     no reason here
+    not_send_ok      of the last while of sends that were stored and answered otherwise: for_s, last_s_ago, and answers,
+                     how many by their status; or None
     needs_restart    whether a write, a flush or the dispatch failed for good: nothing heals that in this process
     lost_queues      which consume queues lack files, or have damaged ones, and are built again, in a sentence, or None
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
@@ -18,6 +21,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     index_trouble    why messages that come now are not found by key, in a sentence, or None
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     lost_tables      which of these files were no tables at the start, nor their backups, in sentences, or None
+    no_inodes        where no file can be made, as no inode is free, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     store            storePathRootDir and storePathCommitLog, absolute
     mapped_file_size_commit_log
@@ -33,8 +37,9 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
     doubt            what messages that are sent now may do harm to, in a sentence, or None
     peers_unheard    which of its haPeers have not shown what they hold, though as many slaves follow, a sentence each
+    unnamed_slaves   which slaves follow a master that its haPeers leaves out, a sentence each: a hint, no reason
     ha               asdict(HAServiceInfo): port, heartbeat_s, connections, connections_broken, refused, departed,
-                     push2_slave_max_offset, live_slaves, replicated_offset, proven_offset, refusals
+                     push2_slave_max_offset, live_slaves, below_needed_s, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
     circle           that the broker which a slave follows follows the slave, in a sentence, or None
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
@@ -57,6 +62,7 @@ from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
 from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see
+from rmqha.cli.span import span
 from rmqha.codec.codes import STATUS_KEY
 
 IN_SYNC: Final = "in-sync"
@@ -72,19 +78,24 @@ _TROUBLE_PAGES: Final = {
     "dropped": Page.DROPPED,
     "undeliverable": Page.UNDELIVERABLE,
     "lost_tables": Page.LOST_TABLES,
+    "no_inodes": Page.NO_INODES,
 }
 _KEPT: Final = "at SIGHUP no certificate was read again, and those of before go on to be used"
 _ACCOUNTS: Final = ("accounts_kept", "credentials_kept")
 _ACCOUNTS_KEPT: Final = "the file was not read again, what it was before counts, and no start would succeed: {}"
 DELETED_RECENTLY_S: Final = 3600.0
 TOPICS_REFUSED_RECENTLY_S: Final = 600.0
+_NOT_SEND_OK_RECENTLY_S: Final = 10.0
+_NO_SLAVES: Final = "SLAVE_NOT_AVAILABLE"
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
 _SLAVE_GOOD: Final = ("transfer",)
+_WITHOUT_ROOM: Final = "disk-full"
+_SERVES: Final = "it serves what it holds, and goes on by itself when this has passed: {}"
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master, and may differ from it before that, too; nothing is cut",
     "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",
     "diverged": "its log differs from the master's; replication has stopped. Find out which one is right",
-    "disk-full": "its disk is full; it goes on when there is space",
+    _WITHOUT_ROOM: "it has no room for more of its master's log, and goes on when there is some",
     "failed": "its own store failed; see write_refusal and the log. Repair the disk, then restart this broker",
     "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
     "same namesrvAddr",
@@ -93,7 +104,7 @@ _SLAVE_PAGES: Final = {
     "ahead": Page.AHEAD,
     "below-min": Page.BELOW_MIN,
     "diverged": Page.DIVERGED,
-    "disk-full": Page.SLAVE_FULL,
+    _WITHOUT_ROOM: Page.SLAVE_FULL,
     "failed": Page.WRITE_FAILED,
     "misconfigured": Page.MIXED_UP,
 }
@@ -144,7 +155,14 @@ def judge(facts: dict[str, Any]) -> Verdict:
         return _judge_starting(facts["starting"], name)
     verdict = _judge_by_kind(facts, name)
     sentences = filter(None, [facts.get(name) for name in _TROUBLES])
-    troubles = [*_bugs_met(facts), *sentences, *_deleted_early(facts), *_topics_refused(facts), *_expired(facts)]
+    troubles = [
+        *_bugs_met(facts),
+        *sentences,
+        *_deleted_early(facts),
+        *_not_send_ok(facts),
+        *_topics_refused(facts),
+        *_expired(facts),
+    ]
     troubles += [see(facts[name], page) for name, page in _TROUBLE_PAGES.items() if facts.get(name)]
     troubles += [see(f"{_KEPT}: {kept}", Page.CERTIFICATES) for kept in filter(None, [facts.get("certificates_kept")])]
     troubles += [see(_ACCOUNTS_KEPT.format(facts[name]), Page.ACCOUNTS) for name in _ACCOUNTS if facts.get(name)]
@@ -181,6 +199,24 @@ def _deleted_early(facts: dict[str, Any]) -> list[str]:
     return [see(f"{told}. Make room", Page.DELETED_EARLY)]
 
 
+def _not_send_ok(facts: dict[str, Any]) -> list[str]:
+    """What became of the last seconds' sends. That there were too few slaves is over once there are enough."""
+    unsafe = facts.get("not_send_ok")
+    if not unsafe or unsafe["last_s_ago"] > _NOT_SEND_OK_RECENTLY_S:
+        return []
+    if "ha" in facts and unsafe["answers"].keys() == {_NO_SLAVES}:
+        slaves, needed = slaves_in_sync(facts)
+        if slaves >= needed:
+            return []
+    return [see(f"sends are not answered SEND_OK{not_send_ok(unsafe)}", Page.NOT_SEND_OK)]
+
+
+def not_send_ok(unsafe: dict[str, Any]) -> str:
+    """For how long, until when, and how many of each."""
+    counted = ", ".join(f"{status} {count:,}" for status, count in unsafe["answers"].items())
+    return f" for {span(unsafe['for_s'])}, the last {unsafe['last_s_ago']:.0f} s ago: {counted}"
+
+
 def _topics_refused(facts: dict[str, Any]) -> list[str]:
     refused = facts.get("topics_refused")
     if not refused or refused["last_s_ago"] > TOPICS_REFUSED_RECENTLY_S:
@@ -213,6 +249,11 @@ def slaves_in_sync(facts: dict[str, Any]) -> tuple[int, int]:
     return min(current, facts["ha"].get("live_slaves", current)), needed
 
 
+def _since(facts: dict[str, Any]) -> str:
+    below_s = facts["ha"].get("below_needed_s")
+    return "" if below_s is None else f": for {span(below_s)} fewer have been connected"
+
+
 def _connections_in_sync(facts: dict[str, Any]) -> int:
     return sum(1 for connection in facts["ha"]["connections"] if connection["state"] == IN_SYNC)
 
@@ -229,7 +270,9 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         reasons += [see(doubt, Page.AHEAD) for doubt in filter(None, [facts.get("doubt")])]
         reasons += [see(told, Page.PEER_UNHEARD) for told in facts.get("peers_unheard", ())]
     if slaves < needed:
-        reasons.append(see(f"{slaves} of the {needed} slaves that a send needs are in sync", Page.NOT_SEND_OK))
+        reasons.append(
+            see(f"{slaves} of the {needed} slaves that a send needs are in sync{_since(facts)}", Page.NOT_SEND_OK)
+        )
         if slaves < current:
             reasons.append(see(f"{current} connections count as {slaves}: {_ONE_SLAVE}", Page.TUNNEL))
         reasons += [f"{named(gone)} left {gone['last_s_ago']:.0f} s ago: {gone['reason']}" for gone in _latest(facts)]
@@ -293,16 +336,18 @@ def page_of(state: str) -> Page:
 def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     client = facts["ha_client"]
     state = client["state"]
-    reasons = []
-    if facts.get("write_refusal"):
+    reasons, waits_for_room = [], bool(facts.get("write_refusal") and not facts.get("needs_restart"))
+    if waits_for_room:
+        reasons.append(see(_SERVES.format(facts["write_refusal"]), Page.SLAVE_FULL))
+    elif facts.get("write_refusal"):
         reasons.append(f"it cannot write: {refusal_of(facts)}")
-    if state not in _SLAVE_GOOD:
+    if state not in _SLAVE_GOOD and not (waits_for_room and state == _WITHOUT_ROOM):
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         reasons.append(see(f"{state}: {told}", page_of(state)))
     reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
     failed = (
         facts.get("circle")
-        or facts.get("write_refusal")
+        or facts.get("needs_restart")
         or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
     )
     behind = client["received_offset"] - client["durable_offset"]

@@ -128,7 +128,8 @@ class PeerAsker:
         taken_bytes = self._log.max_offset - begun_at if takes else 0
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)
-        return replace(answer, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
+        broker_id = None if there is None or there.member is None else there.member.broker_id
+        return replace(answer, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached, broker_id=broker_id)
 
     def _check_group(self, there: LogRange | None) -> None:
         if there is not None and there.member is not None and (why := self._why_apart(there.member)):
@@ -241,7 +242,7 @@ def _unfit(error: UnfitMasterError, peer: MasterAddress) -> PeerAnswer:
         case ClientState.AHEAD:  # it said that it is longer, and is not any more
             return PeerAnswer(PeerState.UNKNOWN, str(error))
         case ClientState.DISK_FULL:
-            return PeerAnswer(PeerState.LONGER, "the disk here is too full to fetch them: free some")
+            return PeerAnswer(PeerState.LONGER, str(error))
         case _:
             told = f"{peer} of haPeers: {error}"
             return PeerAnswer(PeerState.UNFIT, told, error=StoreError(told))

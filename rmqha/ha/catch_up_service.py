@@ -164,6 +164,10 @@ class CatchUpService:
         """Peers that have shown that they hold nothing beyond this log."""
         return [self._addresses[peer.peer] for peer in self._plan.peers if peer.state is PeerState.SETTLED]
 
+    def peer_ids(self) -> list[int | None]:
+        """Each peer's brokerId; None of one that never said so."""
+        return [peer.broker_id for peer in self._plan.peers]
+
     def silent_peers(self) -> list[str]:
         """Which peers have not shown for more than a minute what they hold, and why, a sentence each."""
         return [

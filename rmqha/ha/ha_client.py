@@ -209,8 +209,8 @@ class HAClient:
             if master is not None and master.checks_reports:
                 await self._show_up(address)
             raise
-        if self._log.is_disk_full:  # a master counts on a slave that connects, and gives up on one that does not read
-            raise UnfitMasterError(ClientState.DISK_FULL, "the local disk is too full to take anything")
+        if lack := self._log.lack_of_room:  # a master counts on who connects, and gives up on one that does not read
+            raise UnfitMasterError(ClientState.DISK_FULL, f"nothing can be taken here: {lack}")
         stream = await self._network.connect(address.host, address.port, timeout_s=options.connect_timeout_s)
         started_at, end = trio.current_time(), self._log.max_offset
         self._connections += 1

@@ -286,6 +286,7 @@ class HAService:
             departed=self.departed.info(now=trio.current_time()),
             push2_slave_max_offset=self.push2_slave_max_offset,
             live_slaves=self.live_slaves,
+            below_needed_s=self.in_sync_watch.below_s(now=trio.current_time()),
             replicated_offset=self._in_sync.value(),
             proven_offset=self.group_transfer.proven_offset,
             refusals={refusal.value: count for refusal, count in self._refused.counts.items()},

@@ -29,6 +29,10 @@ class InSyncWatch:
         """Slaves may come from now on; there is none yet."""
         self._below_since = now
 
+    def below_s(self, *, now: float) -> float | None:
+        """For how long there have been fewer slaves than needed; None: there are enough."""
+        return None if self._below_since is None else now - self._below_since
+
     def on_joined(self, live: int, *, now: float) -> None:
         """A slave has reported for the first time."""
         if self._below_since is None or live < self._needed:

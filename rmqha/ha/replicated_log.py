@@ -18,8 +18,8 @@ class ReplicatedLog(RawLog, Protocol):
         ...
 
     @property
-    def is_disk_full(self) -> bool:
-        """Whether nothing is taken for want of space: :meth:`wait_writable` waits, or the next file cannot be made."""
+    def lack_of_room(self) -> str:
+        """Why nothing is taken at present: the disk is too full, or the next file cannot be made. Empty: it is."""
         ...
 
     def segment_at(self, offset: int) -> tuple[DataFile, int, int] | None:

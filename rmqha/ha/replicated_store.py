@@ -38,7 +38,6 @@ class ReplicatedStore:
         return self._log.max_offset
 
     @property
-    def is_disk_full(self) -> bool:
-        """See :attr:`ReplicatedLog.is_disk_full`."""
-        flags = self._store.running_flags
-        return flags.is_disk_full or flags.put_hold is not None
+    def lack_of_room(self) -> str:
+        """See :attr:`ReplicatedLog.lack_of_room`."""
+        return self._store.running_flags.lack_of_room()

@@ -80,6 +80,8 @@ class HAServiceInfo:
     push2_slave_max_offset: int
     live_slaves: int
     """As how many slaves the connections that have reported count: one for all that may be one slave's."""
+    below_needed_s: float | None
+    """For so long fewer than a send needs, or none, have been connected; None: there are enough."""
     replicated_offset: int
     """Held by as many live slaves as ``in_sync_replicas`` asks for; -1 when there are not enough."""
     proven_offset: int

@@ -68,7 +68,7 @@ class SlaveConnection:
     @property
     def state(self) -> ClientState:
         """How it goes."""
-        if self._log.is_disk_full:
+        if self._log.lack_of_room:
             return ClientState.DISK_FULL
         return ClientState.COMPARING if self.session.is_comparing else ClientState.TRANSFER
 
@@ -127,8 +127,8 @@ class SlaveConnection:
     async def _receive(self) -> None:
         await self._send_first_report()
         while not self._is_finished(self.session):
-            if self._log.is_disk_full:
-                await self._wait_for_space()
+            if lack := self._log.lack_of_room:
+                await self._wait_for_space(lack)
             if not await self._receiver.receive():
                 raise trio.BrokenResourceError(self._why_ended())
             self._has_received = True
@@ -140,10 +140,10 @@ class SlaveConnection:
                     f"{self._log.max_offset}: it lost its tail, or begins later. Nothing is cut here",
                 )
 
-    async def _wait_for_space(self) -> None:
+    async def _wait_for_space(self, lack: str) -> None:
         """A slave on a full disk stops reading; a master at its start cannot wait, and gives up."""
         if not self._waits_for_space:
-            raise UnfitMasterError(ClientState.DISK_FULL, "the local disk is too full to take anything")
+            raise UnfitMasterError(ClientState.DISK_FULL, f"nothing can be taken here: {lack}")
         await self._log.wait_writable()
 
     def _why_ended(self) -> str:

@@ -121,6 +121,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,
         "lost_tables": broker.metadata.lost,
+        "inodes": store.cleaner.inodes.trouble,
         "crowded": broker.server is not None and broker.server.crowded(now=trio.current_time()),
         "certificates": why_kept(),
         "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),
@@ -170,6 +171,10 @@ def disks(broker: BrokerController) -> Iterator[Metric]:
         "rmqha_disk_free_bytes", "Free.", ["disk"], {name: float(disk.available) for name, disk in known.items()}
     )
     yield gauges("rmqha_disk_total_bytes", "All.", ["disk"], {name: float(disk.total) for name, disk in known.items()})
+    inodes: dict[tuple[str, ...], float] = {
+        name: float(disk.free_inodes) for name, disk in known.items() if disk.free_inodes is not None
+    }
+    yield gauges("rmqha_disk_free_inodes", "Free; of a file system that counts them.", ["disk"], inodes)
 
 
 def clients(broker: BrokerController) -> Iterator[Metric]:

@@ -32,6 +32,10 @@ class Watched(Protocol):
         """A sentence for each reason; empty if it is ready."""
         ...
 
+    def what_passes(self) -> list[str]:
+        """What one that is ready lacks all the same, a sentence each."""
+        ...
+
 
 class MetricsPort:
     """Answers what is asked; :func:`open_port` has it served."""
@@ -73,7 +77,8 @@ class MetricsPort:
 
     async def _readyz(self) -> Answer:
         reasons = self._watched.why_not_ready()
-        return Answer(503 if reasons else 200, ("\n".join(reasons or ["ready"]) + "\n").encode())
+        lines = reasons or ["ready", *self._watched.what_passes()]
+        return Answer(503 if reasons else 200, ("\n".join(lines) + "\n").encode())
 
 
 async def _serve(server: HttpServer, listener: Listener) -> None:

@@ -1,8 +1,8 @@
 """Whether a broker can do now what it is for, and if not, why: what /readyz says.
 
-A slave is ready while it serves what it holds, whether or not its master is there; not when a person has to decide
-about its log. A master is ready while a send is answered SEND_OK, as far as it can tell beforehand, and takes the
-place of no message that it has lost.
+A slave is ready while it serves what it holds, whether or not its master is there, or room for more; not when a person
+has to decide about its log. A master is ready while a send is answered SEND_OK, as far as it can tell beforehand, and
+takes the place of no message that it has lost.
 """
 
 from typing import Any, Final
@@ -35,6 +35,14 @@ def why_not_ready(broker: BrokerController) -> list[str]:
     return [*([doubt] if doubt else []), *_why_unsafe(broker)]
 
 
+def what_passes(broker: BrokerController) -> list[str]:
+    """What a broker that is ready lacks all the same, for those who look: a slave that takes nothing at present."""
+    store = broker.store
+    if store.role.kind is not RoleKind.SLAVE or not (refusal := store.running_flags.refusal()):
+        return []
+    return [f"it serves what it holds, and goes on by itself when this has passed: {refusal}"]
+
+
 def _why_unsafe(broker: BrokerController) -> list[str]:
     """Why a send would be stored, and not be answered SEND_OK."""
     promise, needed = broker.replication.promise, slaves_needed(broker)
@@ -51,8 +59,8 @@ def _why_unsafe(broker: BrokerController) -> list[str]:
 
 def _why_slave(broker: BrokerController) -> list[str]:
     reasons = []
-    if refusal := broker.store.running_flags.refusal():
-        reasons.append(f"it cannot write: {refusal}")
+    if broker.store.running_flags.final_error is not None:
+        reasons.append(f"it cannot write: {broker.store.running_flags.refusal()}")
     if (error := broker.replication.final_error) is not None:
         reasons.append(f"it follows nobody any more: {error}")
         return reasons

@@ -8,7 +8,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.metrics import broker_families
 from rmqha.metrics.http_server import HttpServer
 from rmqha.metrics.page import Source
-from rmqha.metrics.readiness import why_not_ready
+from rmqha.metrics.readiness import what_passes, why_not_ready
 from rmqha.metrics.replication_families import replication
 from rmqha.metrics.runtime_families import runtime
 from rmqha.metrics.topic_families import TopicFamilies
@@ -60,3 +60,7 @@ class WatchedBroker:
     def why_not_ready(self) -> list[str]:
         """See :meth:`Watched.why_not_ready`."""
         return why_not_ready(self._broker)
+
+    def what_passes(self) -> list[str]:
+        """See :meth:`Watched.what_passes`."""
+        return what_passes(self._broker)

@@ -32,6 +32,10 @@ class WatchedNameServer:
             return ["stopping"]
         return [] if self._name_server.server is not None else ["starting"]
 
+    def what_passes(self) -> list[str]:
+        """See :meth:`Watched.what_passes`."""
+        return []
+
     def _families(self) -> Iterator[Metric]:
         address, server = self._name_server.address, self._name_server.server
         yield gauges("rmqha_namesrv_info", "Who this is.", ["version", "address"], {(__version__, address): 1.0})

@@ -50,6 +50,7 @@ class PeerAnswer:
         end: where the peer's log ends, if it said so.
         taken_bytes: what was added to the local log.
         was_reached: a connection was made, or the peer said where its log ends.
+        broker_id: its brokerId, if it said so.
         error: with UNFIT, what to tell the operator.
     """
 
@@ -58,6 +59,7 @@ class PeerAnswer:
     end: int | None = None
     taken_bytes: int = 0
     was_reached: bool = True
+    broker_id: int | None = None
     error: StoreError | None = None
 
 
@@ -67,6 +69,7 @@ class PeerKnowledge:
 
     Attributes:
         end: where its log ends; -1 as long as it has not said so.
+        broker_id: what it said last; None if it never did.
         unknown_since: the first of the questions in a row after which it was :attr:`PeerState.UNKNOWN`.
     """
 
@@ -75,6 +78,7 @@ class PeerKnowledge:
     state: PeerState = PeerState.UNASKED
     reason: str = ""
     end: int = -1
+    broker_id: int | None = None
     reached_at: float | None = None
     unknown_since: float | None = None
     ask_at: float = 0.0
@@ -84,6 +88,8 @@ class PeerKnowledge:
         was_longer = self.is_longer(own_end)
         if answer.was_reached and self.reached_at is None:
             self.reached_at = asked_at
+        if answer.broker_id is not None:
+            self.broker_id = answer.broker_id
         is_news = answer.state not in _PROVES_NOTHING or self.state in _PROVES_NOTHING or answer.end is not None
         if is_news or self.state is not PeerState.UNFIT:
             self.reason = answer.reason

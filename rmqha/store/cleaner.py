@@ -20,6 +20,7 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk, DiskUsage
 from rmqha.store.displaced import HeldFile, displaced_file
 from rmqha.store.early_deletions import EarlyDeletions
+from rmqha.store.free_inodes import FreeInodes
 from rmqha.store.running_flags import RunningFlags
 
 logger = structlog.get_logger()
@@ -148,6 +149,8 @@ class CleanCommitLogService:
         self.queues_disk: DiskUsage | None = None
         self.early: Final = EarlyDeletions()
         """What went before it had expired."""
+        self.inodes: Final = FreeInodes()
+        """Whether files can be made, for all that is known."""
 
     def keep_from(self, kept_from: Callable[[], int]) -> None:
         """From now on spare what lies behind ``kept_from()``, which others still need, until the disk forces us."""
@@ -174,6 +177,7 @@ class CleanCommitLogService:
         :func:`displaced_file`.
         """
         self.log_disk, self.queues_disk = self._look_at(self._log.directory), self._look_at(self._queues.directory)
+        self.inodes.note({self._log.directory: self.log_disk, self._queues.directory: self.queues_disk})
         percents = [None if disk is None else disk.used_percent for disk in (self.log_disk, self.queues_disk)]
         self.disk_looked_at = trio.current_time()
         known = [percent for percent in percents if percent is not None]

@@ -29,6 +29,8 @@ class DiskUsage:
     available: int
     used_percent: int
     read_only: bool
+    free_inodes: int | None = None
+    """None: this file system does not count them."""
 
 
 class Closable(Protocol):

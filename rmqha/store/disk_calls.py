@@ -32,7 +32,19 @@ def writing(operation: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreWriteError(error, operation=operation, path=path) from error
+        raise StoreWriteError(_explained(error, path), operation=operation, path=path) from error
+
+
+def _explained(error: OSError, path: str) -> OSError:
+    """The error; "No space left" says so if it is inodes that are out, as bytes may be free."""
+    if error.errno != errno.ENOSPC:
+        return error
+    try:
+        found = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return error
+    is_out = found.f_files > 0 and found.f_favail == 0
+    return OSError(error.errno, f"{error.strerror}; no inode is free there ('df -i')") if is_out else error
 
 
 @contextmanager

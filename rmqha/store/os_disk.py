@@ -279,7 +279,8 @@ class OsDisk:
             stat = os.statvfs(path)
         used, available = (stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_bavail * stat.f_frsize
         percent = -(-used * 100 // max(used + available, 1))
-        return DiskUsage(stat.f_blocks * stat.f_frsize, available, percent, bool(stat.f_flag & _ST_RDONLY))
+        read_only, free_inodes = bool(stat.f_flag & _ST_RDONLY), stat.f_favail if stat.f_files else None
+        return DiskUsage(stat.f_blocks * stat.f_frsize, available, percent, read_only, free_inodes)
 
     def lock(self, path: str) -> Closable:
         """A POSIX record lock on byte 0, which Java sees; ``flock`` it does not (spec: commitlog §11).

@@ -139,8 +139,12 @@ class RunningFlags:
             return f"the store cannot dispatch to its consume queues: {self.dispatch_error}"
         if self.dispatch_hold is not None:
             return f"the store cannot dispatch to its consume queues at present, and tries again: {self.dispatch_hold}"
+        if self.put_hold is None and self._why_refused:
+            return self._why_refused
+        return self.lack_of_room()
+
+    def lack_of_room(self) -> str:
+        """Why nothing more fits at present; empty if it does."""
         if self.put_hold is not None:
             return f"the log's next segment cannot be made at present, and is tried again: {self.put_hold}"
-        if self._why_refused:
-            return self._why_refused
         return "the disk is too full" if self.is_disk_full else ""

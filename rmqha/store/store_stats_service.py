@@ -16,6 +16,7 @@ import trio
 from rmqha.replication.role import Role
 from rmqha.store.put_times import PutTimes
 from rmqha.store.status import PutMessageStatus
+from rmqha.store.unsafe_puts import UnsafePuts
 
 _SAMPLE_S: Final = 1.0
 _SAMPLES: Final = 600
@@ -46,6 +47,7 @@ class StoreStatsService:
     Attributes:
         put_message_failed_times: puts that were refused, or not stored.
         put_message_unsafe: puts that are in the log and were not answered with PUT_OK, by their status.
+        unsafe_puts: since when there are such.
         sends_refused: requests of producers that were refused before anything was put.
         undeliverable_messages: delayed messages that could not be put where they belong, and never can.
         get_message_times_total_found: pulls that found messages.
@@ -62,6 +64,7 @@ class StoreStatsService:
         self._copied_messages = self._copied_bytes = 0
         self.put_message_failed_times = 0
         self.put_message_unsafe: Final = Counter[PutMessageStatus]()
+        self.unsafe_puts: Final = UnsafePuts()
         self.sends_refused = 0
         self.undeliverable_messages = 0
         self.get_message_times_total_found = 0
@@ -90,7 +93,9 @@ class StoreStatsService:
 
     def note_unsafe(self, statuses: Iterable[PutMessageStatus]) -> None:
         """Puts that are in the log were answered so, some of them with PUT_OK."""
-        self.put_message_unsafe.update(status for status in statuses if status is not PutMessageStatus.PUT_OK)
+        unsafe = [status for status in statuses if status is not PutMessageStatus.PUT_OK]
+        self.put_message_unsafe.update(unsafe)
+        self.unsafe_puts.note(unsafe, now=self._clock())
 
     def note_get(self, messages: int, elapsed_s: float) -> None:
         """A pull has found so many messages, or none."""

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -10,10 +11,12 @@ from trio.testing import MockClock
 
 from rmqha.broker.group import ReplicationGroup
 from rmqha.cli.pages import Page
+from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import StoreError, errors_in
+from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
@@ -116,6 +119,44 @@ async def test_a_slave_whose_id_another_slave_has_says_so_itself(autojump_clock:
             await trio.sleep(30)
             assert judge(await status(client)).level == "ok"
     assert len([line for line in logs if line["event"] == "group.broker_id_shared"]) == 2
+
+
+async def test_a_slave_that_ha_peers_leaves_out_is_named_and_makes_nothing_degraded(autojump_clock: MockClock) -> None:
+    """Only doctor told of it, and named nobody: what it alone acknowledged, a master that crashed never had back."""
+    pair = Pair()
+    other = Machine(pair.net, "10.0.0.3", SLAVE | {"brokerId": "2"})
+
+    async def unnamed(client: RemotingClient) -> list[str]:
+        facts: dict[str, Any] = await status(client)
+        verdict, told = judge(facts), [str(one) for one in facts["unnamed_slaves"]]
+        assert (verdict.level, verdict.reasons) == ("ok", ())
+        hints = [line for line in render_status(facts, verdict).splitlines() if line.startswith("  hint ")]
+        assert hints == [f"  hint     {one}; see {Page.HA_PEERS}" for one in told]
+        return told
+
+    async with other.broker(), pair.slave.broker():
+        for peers, found in {
+            "10.0.0.2:10912": ["haPeers leaves out 10.0.0.3:10911 (broker-a/2)"],
+            "10.0.0.3:10912;10.0.0.2:10912": [],
+            UNSET: [f"haPeers leaves out 10.0.0.{host}:10911 (broker-a/{host - 1})" for host in (2, 3)],
+        }.items():
+            async with pair.master.broker(haPeers=peers), pair.master.client() as client:
+                await trio.sleep(30)
+                told = await unnamed(client)
+                assert [one.partition(", which follows:")[0] for one in told] == found
+    async with pair.slave.broker(), pair.master.broker(haCatchUpAtStart="off"), pair.master.client() as client:
+        await trio.sleep(30)
+        assert await unnamed(client) == [], "nobody is ever asked"
+
+
+async def test_a_peer_that_has_yet_to_say_who_it_is_may_be_any_of_the_slaves() -> None:
+    group = group_of([("10.0.0.2", "50000"), ("10.0.0.2", "50001")])
+    for number in ("1", "2"):
+        member = {"brokerId": number, "listenPort": number, "haClientPort": f"5000{int(number) - 1}"}
+        group.on_introduced("10.0.0.2", member, now=0)
+    assert group.unnamed([None, None]) == group.unnamed([1, None]) == group.unnamed([2, 1, 7]) == []
+    (told,) = group.unnamed([None])
+    assert told.startswith("haPeers leaves out at least 1 of 10.0.0.2:1 (broker-a/1), 10.0.0.2:2 (broker-a/2)")
 
 
 async def test_what_a_master_told_of_a_shared_id_is_forgotten_once_it_is_away(autojump_clock: MockClock) -> None:

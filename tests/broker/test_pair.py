@@ -483,7 +483,7 @@ async def test_a_master_too_full_to_take_its_tail_back_takes_nothing_else_before
             refused = await ask(client, send_request(b"new"))
             assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "10.0.0.2:10912 holds messages beyond this log's end" in (refused.remark or "")
-            assert "the disk here is too full" in (refused.remark or "")
+            assert "nothing can be taken here: the disk is too full" in (refused.remark or "")
             pair.master.disk.faults.heal()
             await trio.sleep(60)
             assert (await ask(client, send_request(b"new"))).code == ResponseCode.SUCCESS

@@ -47,7 +47,13 @@ def test_few_files_and_maps_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1000)
     (files, about_files), (maps, about_maps) = levels(doctor_host.check_limits(config()))
     assert (files, maps) == ("warn", "warn")
-    assert about_files.startswith("1,024 open files and connections")
+    assert about_files.startswith("1,024 open files and connections, by the limit of this process")
+    ((level, what), _) = levels(doctor_host.check_limits(config(), pid=7, files_max=2048))
+    assert (level, "2,048 open files and connections, by the limit of the broker that runs, process 7" in what) == (
+        "warn",
+        True,
+    )
+    assert [one for one, _ in levels(doctor_host.check_limits(config(), pid=7, files_max=524_288))] == ["warn"], "maps"
     assert about_maps == "1,000 maps"
     monkeypatch.setattr("rmqha.process.raise_files_limit", lambda: None)
     monkeypatch.setattr(doctor_host, "max_map_count", lambda: 1_000_000)
@@ -87,6 +93,33 @@ def test_the_disk(
     found = levels(doctor_host.check_disk(config(tmp_path / "not" / "yet")))
     assert {one for one, _ in found} == (set() if level is None else {level})
     assert sum(said in what for _, what in found) == (level is not None)
+
+
+@pytest.mark.parametrize(
+    ("free", "level", "said"), [(None, None, ""), (1_000, None, ""), (999, "warn", "999 free"), (0, "fail", "none is")]
+)
+def test_inodes(
+    free: int | None, level: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None was left beside free bytes: all was ok, and no segment could be made."""
+    usage = DiskUsage(1 << 40, 1 << 39, 50, read_only=False, free_inodes=free)
+    monkeypatch.setattr(OsDisk, "usage", lambda _disk, _path: usage)
+    found = levels(doctor_host.check_disk(config(tmp_path)))
+    assert [(one, said in what) for one, what in found] == ([] if level is None else [(level, True)])
+
+
+def test_the_disk_of_all_but_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the broker refuses sends for was not looked at where storePathRootDir has a file system of its own."""
+    apart = config(Path("/proc"), storePathCommitLog=str(tmp_path))
+    for usage, said in [
+        (DiskUsage(1 << 40, 1 << 39, 91, read_only=False), "diskSpaceWarningLevelRatio=90 refuses sends"),
+        (DiskUsage(1 << 40, 1 << 39, 50, read_only=True), "/proc is read-only"),
+        (DiskUsage(1 << 40, 1 << 39, 50, read_only=False, free_inodes=0), "/proc: none is free"),
+    ]:
+        good = DiskUsage(1 << 40, 1 << 39, 50, read_only=False, free_inodes=5_000)
+        monkeypatch.setattr(OsDisk, "usage", lambda _, path, at=usage, log=good: at if path == "/proc" else log)
+        ((level, what),) = levels(doctor_host.check_disk(apart))
+        assert (level, said in what) == ("fail", True)
 
 
 def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,6 +192,52 @@ def test_the_blank_at_the_end_of_an_old_store_is_part_of_it(tmp_path: Path) -> N
     assert (found.end_offset, found.damage) == (known, "")
 
 
+@pytest.mark.parametrize("name", ["basic", "rolled", "endblank", "trimmed"])
+def test_an_old_store_that_holds_other_bytes_is_in_the_way(name: str, tmp_path: Path) -> None:
+    """Their ends were compared, and "nothing is in the way": what it had acknowledged in those places was lost."""
+    old, own = unpack(name, tmp_path / "old"), unpack(name, tmp_path / "own")
+    log, end = str(own / "commitlog"), expected_log(name)["maxOffset"]
+    *_, before, last = expected_messages(name)
+    same = look_at_old_store(old, log, end)
+    assert (same.overlap.compared_bytes > 0, same.overlap.differs_at, obstacles(slave("waiting"), [], same)) == (
+        True,
+        None,
+        [],
+    )
+    assert "bytes that both have are the same" in stakes(slave("waiting"), [], same)[-1]
+    in_body = last["physicalOffset"] + last["storeSize"] - 1
+    segment = max(path for path in (own / "commitlog").iterdir() if int(path.name) <= in_body)
+    with segment.open("r+b") as file:
+        file.seek(in_body - int(segment.name))
+        file.write(b"\xff")
+    differs = look_at_old_store(old, log, end)
+    assert differs.overlap.differs_at == in_body
+    (found,) = obstacles(slave("waiting"), [], differs)
+    assert (found.accepted_by, f"differ, at offset {in_body:,}" in found.what) == ("--accept-lost-tail", True)
+    assert found.next.endswith(Page.DIVERGED)
+    shorter = look_at_old_store(old, log, last["physicalOffset"])
+    assert (shorter.overlap.differs_at, shorter.tail_messages) == (None, 1), "what differs is behind the slave's end"
+    assert look_at_old_store(old, log, before["physicalOffset"] + 1).overlap.compared_bytes > 0
+
+
+def test_what_lies_behind_a_blank_s_header_may_differ(tmp_path: Path) -> None:
+    old, own = unpack("rolled", tmp_path / "old"), unpack("rolled", tmp_path / "own")
+    segment = sorted((own / "commitlog").iterdir())[4]
+    size = segment.stat().st_size
+    end = int(segment.name) + size
+    with segment.open("r+b") as file:
+        file.seek(size - 1)
+        file.write(b"\xff")
+    overlap = look_at_old_store(old, str(own / "commitlog"), end).overlap
+    assert (0 < overlap.compared_bytes < size, overlap.differs_at) == (True, None)
+
+
+def test_a_slave_s_log_that_cannot_be_read_here_is_in_the_way(tmp_path: Path) -> None:
+    store, end = unpack("basic", tmp_path), expected_log("basic")["maxOffset"]
+    (found,) = obstacles(slave("waiting"), [], look_at_old_store(store, f"{tmp_path}/none", end))
+    assert (found.accepted_by, f"there is no log in {tmp_path}/none" in found.what) == ("--accept-lost-tail", True)
+
+
 def test_the_slave_s_own_store_is_no_old_master_s(tmp_path: Path) -> None:
     store = unpack("basic", tmp_path)
     (found,) = obstacles(slave("waiting"), [], look_at_old_store(store, str(store / "commitlog"), 0))

@@ -34,7 +34,8 @@ from tests.cli.facts import connection, master, member, slave, view
         (slave("connecting"), "degraded", False, "not connected"),
         (slave("diverged"), "failed", False, "its log differs"),
         (slave("ahead"), "failed", False, "holds more than its master"),
-        (slave("transfer", write_refusal="disk"), "failed", False, "it cannot write: disk"),
+        (slave("transfer", write_refusal="disk", needs_restart=True), "failed", False, "it cannot write: disk"),
+        (slave("disk-full", write_refusal="the disk is too full"), "degraded", False, "passed: the disk is too full"),
     ],
 )
 def test_the_verdict_follows_from_the_facts(facts: dict[str, Any], level: str, in_sync: bool, reason: str) -> None:
@@ -63,8 +64,23 @@ def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) 
     told = " | ".join(judge(facts | {"write_refusal": "fdatasync failed", "needs_restart": True}).reasons)
     assert f"fdatasync failed. Repair the disk, then restart this broker; see {Page.WRITE_FAILED}" in told
     passing = " | ".join(judge(facts | {"write_refusal": "the disk is full", "needs_restart": False}).reasons)
-    assert f"the disk is full; see {Page.NOT_SEND_OK}" in passing
+    assert f"the disk is full; see {Page.SLAVE_FULL if facts['role'] == 'SLAVE' else Page.NOT_SEND_OK}" in passing
     assert "restart this broker" not in passing, "it goes on by itself"
+
+
+def test_sends_that_are_not_answered_send_ok_are_a_reason_for_ten_seconds() -> None:
+    unsafe = {"for_s": 125.0, "last_s_ago": 9.6, "answers": {"FLUSH_SLAVE_TIMEOUT": 3, "SLAVE_NOT_AVAILABLE": 1_000}}
+    verdict = judge(master(connection(), not_send_ok=unsafe))
+    told = (
+        "sends are not answered SEND_OK for 2 min, the last 10 s ago: FLUSH_SLAVE_TIMEOUT 3, SLAVE_NOT_AVAILABLE 1,000"
+    )
+    assert (verdict.level, verdict.in_sync, verdict.reasons) == ("degraded", True, (f"{told}; see {Page.NOT_SEND_OK}",))
+    assert judge(master(connection(), not_send_ok=unsafe | {"last_s_ago": 10.1})).level == "ok"
+    alone = unsafe | {"answers": {"SLAVE_NOT_AVAILABLE": 7}}
+    assert judge(master(connection(), not_send_ok=alone)).level == "ok", "a slave is there again"
+    assert "SLAVE_NOT_AVAILABLE 7" in judge(master(not_send_ok=alone)).reasons[-1]
+    late = unsafe | {"answers": {"OS_PAGECACHE_BUSY": 1}}
+    assert judge(member() | {"not_send_ok": late}).level == "degraded"
 
 
 def test_clients_that_were_turned_away_make_it_degraded() -> None:
@@ -95,10 +111,12 @@ def test_clients_that_were_turned_away_make_it_degraded() -> None:
         (slave("below-min"), Page.BELOW_MIN),
         (slave("diverged"), Page.DIVERGED),
         (master(connection(), damaged_records="a record is damaged"), Page.DAMAGED),
+        (master(connection(), no_inodes="no inode is free on the file system of /a"), Page.NO_INODES),
         (master(connection(), undeliverable="1 delayed message was left out"), Page.UNDELIVERABLE),
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
         (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
         (slave("disk-full"), Page.SLAVE_FULL),
+        (slave("disk-full", write_refusal="the disk is too full"), Page.SLAVE_FULL),
         (slave("failed"), Page.WRITE_FAILED),
         (slave("misconfigured"), Page.MIXED_UP),
         (slave("waiting"), Page.SLAVE_WAITS),

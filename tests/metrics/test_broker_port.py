@@ -315,6 +315,26 @@ async def test_a_full_disk_is_a_reason(autojump_clock: MockClock) -> None:
         assert value(await monitoring.scrape(), "rmqha_writes_refused") == 1
 
 
+async def test_a_slave_without_room_is_ready_for_consumers_and_says_what_it_lacks(autojump_clock: MockClock) -> None:
+    """It was not ready, as it cannot write: consumers were kept from what it serves."""
+    pair = watched_pair()
+    async with pair.running() as (_, slave), scraped(slave, pair.net) as monitoring, pair.slave.client() as one:
+        flags = slave.store.running_flags
+        flags.set_disk_full(True)
+        status, text = await monitoring.readyz()
+        assert (status, text.splitlines()[0]) == (200, "ready")
+        assert "goes on by itself when this has passed: the disk is too full" in text
+        assert value(await monitoring.scrape(), "rmqha_ready") == 1
+        assert (await status_of(one))["ha_client"]["state"] == "disk-full"
+        assert judge(await status_of(one)).level == "degraded"
+        flags.set_disk_full(False)
+        assert await monitoring.readyz() == (200, "ready\n")
+        flags.fail(StoreWriteError(OSError(5, "injected"), operation="fdatasync", path="/a"))
+        status, text = await monitoring.readyz()
+        assert (status, "it cannot write: " in text) == (503, True)
+        assert judge(await status_of(one)).level == "failed"
+
+
 async def test_members_of_a_group(autojump_clock: MockClock) -> None:
     async with group_of(metricsListen="10.8.8.1:9100") as group:
         await group.send(b"x")

@@ -219,7 +219,9 @@ class SimMount:
         if faults.read_only:  # who looks is refused as who writes
             self.disk.refused_in = self.epoch
         available = 0 if faults.full or faults.crowded else total // 2
-        return DiskUsage(total, available, -(-(total - available) * 100 // total), self.disk.faults.read_only)
+        return DiskUsage(
+            total, available, -(-(total - available) * 100 // total), faults.read_only, free_inodes=1 << 20
+        )
 
     def lock(self, path: str) -> "_Lock":
         """See rmqha.store.disk.Disk."""

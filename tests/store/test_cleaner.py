@@ -30,6 +30,7 @@ class Machine:
         self.disk = self.device.mount()
         self.percent = 50
         self.unknown = False
+        self.free_inodes: int | None = None
         self.released = 0
         self.held = 0
         """Bytes of unlinked files, of the 100 that the disk has."""
@@ -46,7 +47,7 @@ class Machine:
     def _usage(self, path: str) -> DiskUsage:
         if self.unknown:
             raise StoreReadError(OSError(5, "gone"), operation="statvfs", path=path)
-        return DiskUsage(100, 100 - self.percent, self.percent, self.device.faults.read_only)
+        return DiskUsage(100, 100 - self.percent, self.percent, self.device.faults.read_only, self.free_inodes)
 
 
 @pytest.fixture
@@ -233,6 +234,19 @@ async def test_a_full_disk_refuses_puts_until_it_is_not(autojump_clock: MockCloc
         await trio.sleep(10)
         await put(store, message())
         assert not store.is_disk_full
+
+
+async def test_that_no_inode_is_free_is_told_while_there_is_none(autojump_clock: MockClock, machine: Machine) -> None:
+    """Nothing said so before the next segment could not be made, and then it was "No space left"."""
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        with structlog.testing.capture_logs() as logs:
+            machine.free_inodes = 0
+            await trio.sleep(30)
+            assert "of /store/commitlog and /store/consumequeue: no file can be made" in store.cleaner.inodes.trouble
+            machine.free_inodes = 1
+            await trio.sleep(30)
+            assert store.cleaner.inodes.trouble == ""
+        assert [line["event"] for line in logs] == ["store.no_inodes", "store.inodes_free"]
 
 
 async def test_nothing_is_deleted_in_the_first_minute(autojump_clock: MockClock, machine: Machine) -> None:

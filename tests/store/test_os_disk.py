@@ -253,7 +253,7 @@ def test_usage_rounds_up_and_knows_what_is_writable(
     assert disk.usage(str(tmp_path)).read_only is False
 
     class Stat:
-        f_blocks, f_bfree, f_bavail, f_frsize = 1000, 300, 250, 4096
+        f_blocks, f_bfree, f_bavail, f_frsize, f_files, f_favail = 1000, 300, 250, 4096, 90, 7
         f_flag = real.f_flag | ST_RDONLY
 
     monkeypatch.setattr(os, "statvfs", lambda _: Stat)
@@ -264,6 +264,38 @@ def test_usage_rounds_up_and_knows_what_is_writable(
         74,
         True,
     )
+    assert usage.free_inodes == 7
+    monkeypatch.setattr(Stat, "f_files", 0)
+    assert disk.usage("/btrfs").free_inodes is None
+
+
+@pytest.mark.parametrize("attempt", ["create", "replace", "mkdir"])
+def test_no_space_is_told_from_no_inodes(
+    attempt: str, disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are ENOSPC, "No space left on device", and of the one df says that there is space."""
+
+    class Stat:
+        f_files, f_favail = 90, 1
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = str(tmp_path / "new")
+    attempts: dict[str, Callable[[], Any]] = {
+        "create": lambda: disk.create(path, 1),
+        "replace": lambda: disk.replace_bytes(path, b""),
+        "mkdir": lambda: disk.makedirs(path),
+    }
+    monkeypatch.setattr(os, "statvfs", lambda _: Stat())
+    monkeypatch.setattr(os, "open", full)
+    monkeypatch.setattr(os, "mkdir", full)
+    for free, told in ((1, False), (0, True)):
+        monkeypatch.setattr(Stat, "f_favail", free)
+        with pytest.raises(StoreWriteError, match="No space left on device") as raised:
+            attempts[attempt]()
+        assert ("no inode is free" in str(raised.value), raised.value.errno) == (told, errno.ENOSPC)
+        assert is_lack(raised.value)
 
 
 TAKE_LOCK = """

@@ -387,6 +387,7 @@ class ClassicReplication:
             "doubt": self.doubt() or None,
             "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited)),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
+            "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
             "ha": plain(self.ha_service.info()),
             "ha_client": plain(self.ha_client.info()) if self.ha_client is not None else None,
             "circle": (self._config.is_slave and self.group.circle()) or None,

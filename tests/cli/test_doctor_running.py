@@ -1,0 +1,118 @@
+"""`rmqha doctor` of a broker that runs: its process's limits, and whether a restart would change its configuration."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqha.broker.main import share_descriptors
+from rmqha.cli.doctor_running import check_configuration, files_limit
+from rmqha.cli.finding import Finding
+from rmqha.cli.store_place import is_in_use, lock_holder
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.java_json import dumps
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.config import BrokerConfig, load_config
+from rmqha.config.java_properties import format_property
+from rmqha.config.reference import shown_config
+from tests.cli.fake_brokers import FakeBrokers, answer
+
+ADDRESS, ASKED = "127.0.0.1:10911", RequestCode.GET_BROKER_CONFIG
+HOLDER = """
+import fcntl, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 321))
+f = open(sys.argv[1], "w+b")
+fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def told_by(config: BrokerConfig) -> RemotingCommand:
+    """What a broker that was started with it answers."""
+    shown = shown_config(config)
+    body = "".join(f"{format_property(key.name, value)}\n" for key, value, _ in shown).encode()
+    origins = {key.name: origin for key, _, origin in shown if origin != "default"}
+    return answer(body=body, origins=dumps(origins))
+
+
+def conf(path: Path, **keys: str) -> Path:
+    path.write_text("".join(f"{key}={value}\n" for key, value in ({"brokerName": "a"} | keys).items()))
+    return path
+
+
+def compared(config: BrokerConfig, *, files_max: int | None = None) -> Finding:
+    (finding,) = check_configuration(config, files_max=files_max, timeout_s=1)
+    return finding
+
+
+def test_what_a_restart_would_change_is_told_key_by_key(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    """A file was changed and the broker not restarted: the next start, months later, began otherwise."""
+    path = conf(tmp_path / "broker.conf", slaveTimeout="3000", haPeers="10.0.0.2:10912")
+    running = load_config(path, {"fileReservedTime": "24"})
+    fake_brokers.answers = {ADDRESS: {ASKED: told_by(running)}}
+    same = compared(load_config(path))
+    assert (same.level, same.what) == ("ok", "the broker that runs goes by it: a restart would change nothing")
+    conf(path, slaveTimeout="5000", fileReservedTime="48", haSendHeartbeatInterval="2000")
+    changed = compared(load_config(path))
+    assert changed.level == "warn"
+    (_, told) = changed.what.split("would change it: ")
+    assert sorted(told.split("; ")) == [
+        "haPeers is 10.0.0.2:10912, and would be (empty)",
+        "haSendHeartbeatInterval is 5000, and would be 2000",
+        "slaveTimeout is 3000, and would be 5000",
+    ], "its command line says fileReservedTime again"
+
+
+def test_what_nobody_set_may_be_the_machine_s(
+    tmp_path: Path, fake_brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.touch()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("rmqha.config.derive.gethostname", lambda: "another")
+        fake_brokers.answers = {ADDRESS: {ASKED: told_by(load_config(path))}}
+    assert compared(load_config(path)).level == "ok"
+
+
+def test_connections_that_the_process_s_limit_takes_are_no_change(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    config = load_config(conf(tmp_path / "broker.conf", maxConnections="9000"))
+    lowered, _ = share_descriptors(config, 2048)
+    assert lowered.max_connections < 9000
+    fake_brokers.answers = {ADDRESS: {ASKED: told_by(lowered)}}
+    assert compared(config, files_max=2048).level == "ok"
+    assert "maxConnections is" in compared(config, files_max=1 << 20).what, "a restart with that limit takes all"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        answer(code=ResponseCode.NO_PERMISSION, remark="not you"),
+        answer(body=b"slaveTimeout=1"),
+        answer(body=b"slaveTimeout=1", origins="[["),
+        answer(body=b"slaveTimeout=1", origins="7"),
+    ],
+)
+def test_a_broker_that_does_not_say_is_not_compared(told: RemotingCommand, fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {ADDRESS: {ASKED: told}}
+    found = compared(load_config(None, {}))
+    assert (found.level, "is not compared: " in found.what) == ("ok", True)
+
+
+def test_the_limit_is_that_of_the_process_that_holds_the_store(tmp_path: Path) -> None:
+    """A shell's was told, and called few, of a unit with LimitNOFILE=; or many, of one without."""
+    assert (lock_holder(str(tmp_path)), is_in_use(str(tmp_path))) == (None, False)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert (lock_holder(str(tmp_path)), files_limit(holder.pid)) == (holder.pid, 321)
+        holder.communicate()
+    assert lock_holder(str(tmp_path)) is None
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert files_limit(os.getpid()) == (hard if hard != resource.RLIM_INFINITY else 1 << 30)
+    assert files_limit(1 << 30) is None
