@@ -119,6 +119,27 @@ async def test_a_list_that_was_tried_in_vain_is_not_noted(nursery: trio.Nursery,
     assert noted == [["n0", "n1", "n2", "n3"]] * 3, "without an append of a client's"
 
 
+async def test_a_leader_whose_list_nobody_can_commit_appends_one_entry(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It looks each second whether it has committed; by an entry each time its log would grow for as long."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    await trio.sleep(5)
+    for member in group.members.values():
+        member.kill()
+    group.addresses["n3"] = "10.0.0.4"
+    await group.start()
+    leader = await group.wait_leader()
+    for name in {*group.members} - {leader}:
+        group.members[name].disk.faults.full = True
+    await trio.sleep(60)
+    assert group.leaders == [leader]
+    store = group.members[leader].running.store
+    assert (store.committed_index, store.ledger_end_index) == (0, 1)
+
+
 async def test_a_list_that_comes_by_a_rolling_restart_is_noted_by_all(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
