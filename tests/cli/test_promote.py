@@ -251,6 +251,16 @@ def test_a_plan_changes_nothing_and_what_is_done_keeps_a_copy(
     assert "is a master's already" in capsys.readouterr().err
 
 
+def test_other_slaves_are_to_follow_the_address_for_replication(
+    conf: Path, replicas: Callable[..., None], capsys: Output
+) -> None:
+    """On a network of its own nobody listens for them at the one for clients."""
+    conf.write_text(f"{CONF}brokerIP2=10.1.0.2\n")
+    replicas(own=slave("waiting"))
+    assert run(["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--execute"]) == 0
+    assert "haMasterAddress=10.1.0.2:10912, masterAddress=10.0.0.2:10911" in capsys.readouterr().out
+
+
 def test_a_master_that_will_wait_for_the_old_one_is_told_before(
     conf: Path, replicas: Callable[..., None], capsys: Output
 ) -> None:
