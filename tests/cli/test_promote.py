@@ -295,6 +295,15 @@ def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
     assert (conf.read_text(), len(list(conf.parent.iterdir()))) == (CONF, 1)
 
 
+def test_what_was_accepted_is_not_in_the_way(conf: Path, replicas: Callable[..., None], capsys: Output) -> None:
+    replicas(own=slave("waiting", damaged_records="a record is damaged"))
+    command = ["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--format", "json"]
+    for more, code in (["--execute"], 1), (["--accept-damage"], 0):
+        assert run([*command, *more]) == code
+        told = json.loads(capsys.readouterr().out)
+        assert (told["executed"], len(told["obstacles"])) == (False, code)
+
+
 def test_a_file_that_names_another_store_than_the_slave_has_is_refused(
     conf: Path, replicas: Callable[..., None], capsys: Output
 ) -> None:
