@@ -219,7 +219,7 @@ def test_another_broker_in_this_ones_place_is_found_at_the_name_server(
 
 def test_of_a_dledger_member_the_place_of_its_groups_master_is_looked_at(fake_brokers: FakeBrokers) -> None:
     group = {"dLegerGroup": "g", "dLegerPeers": "n0-127.0.0.1:40911", "dLegerSelfId": "n0"}
-    member = config(enableDLegerCommitLog="true", namesrvAddr="10.0.0.9:9876", **group)
+    member = config(None, enableDLegerCommitLog="true", namesrvAddr="10.0.0.9:9876", **group)
     known = {"a": {"brokerName": "a", "cluster": "DefaultCluster", "brokerAddrs": {"0": "10.0.0.7:10911"}}}
     fake_brokers.answers = {"10.0.0.9:9876": {CLUSTER: answer({"brokerAddrTable": known})}}
     (finding,) = doctor_peers.check_name_servers(member, timeout_s=1)
