@@ -289,6 +289,17 @@ def test_the_parts_of_a_table_are_the_table(value: dict[str, Any]) -> None:
     assert "".join(java_json.dump_parts(value)) == java_json.dumps(value)
 
 
+async def test_a_table_that_is_saved_unchanged_costs_no_backup() -> None:
+    """The backup would be the same table, and with that damage what was before it gone."""
+    disk = SimDisk()
+    files = ConfigFiles(disk.mount(), "/store/config")
+    for table in (TABLES[1], TABLES[2], TABLES[2]):
+        await files.save(CONSUMER_OFFSET, table)
+    assert offset_in(disk) == 2
+    disk.mount().unlink(PATH)
+    assert offset_in(disk) == 1
+
+
 async def test_a_store_that_was_moved_is_not_made_again_for_its_tables() -> None:
     """It would be put back into that one, and the next start would tell to move both away."""
     disk = SimDisk()

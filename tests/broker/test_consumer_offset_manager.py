@@ -130,6 +130,20 @@ async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:
     assert offsets.query_offset("g", "t", 0) == 1, "what a consumer commits here counts, too"
 
 
+@pytest.mark.parametrize(("committed", "kept"), [(None, 4), (6, 6), (8, 8)])
+async def test_what_was_committed_since_the_log_lost_its_tail_is_the_clients_word(
+    committed: int | None, kept: int
+) -> None:
+    """Only what was committed before that may be of messages that nobody has."""
+    offsets = ConsumerOffsetManager()
+    offsets.commit_offset("g", "t", 0, offset=10)
+    offsets.doubt(lambda _topic, _queue_id: 7)
+    if committed is not None:
+        offsets.commit_offset("g", "t", 0, offset=committed)
+    await offsets.merge_from_master({"t@g": {0: 4}})
+    assert offsets.query_offset("g", "t", 0) == kept
+
+
 PEER = "10.0.0.9:5"
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC
+from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC, PREPARED_QUEUE_OFFSET, first_place
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.errors import StoreReadError
 from rmqha.store.message_store import DefaultMessageStore
@@ -67,6 +67,24 @@ async def test_what_cannot_be_read_now_and_then_is_waited_for(
             with pytest.raises(StoreReadError):
                 bridge.read(HALF_TOPIC, 0, count=1)
             await trio.sleep(400)
+
+
+@pytest.mark.parametrize(("is_readable", "expected"), [(True, 1), (False, 0)])
+async def test_a_first_place_that_cannot_be_read_now_is_believed(
+    is_readable: bool, expected: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had ended there would be ended once more by its later place; here another one lies there."""
+    async with running(SimDisk().mount()) as store:
+        named = f"{PREPARED_QUEUE_OFFSET}\x010\x02UNIQ_KEY\x01b\x02".encode()
+        for properties in (b"UNIQ_KEY\x01a\x02", named):
+            await put(store, message(topic=HALF_TOPIC, properties=properties))
+        await dispatched(store)
+        bridge = TransactionalMessageBridge(store, ConsumerOffsetManager())
+        if not is_readable:
+            make_unreadable(store, 0, error=errno.EMFILE, monkeypatch=monkeypatch)
+        half = bridge.next_half_message(1).half
+        assert half is not None
+        assert first_place(half) == expected
 
 
 async def test_nobody_is_told_of_an_old_mark(autojump_clock: MockClock) -> None:

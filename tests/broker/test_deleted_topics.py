@@ -116,6 +116,21 @@ async def test_the_queues_go_when_the_deletion_is_saved_though_nobody_waits_for_
         await gone(machine)
 
 
+async def test_the_queues_of_all_go_whose_deletions_are_saved_together(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with serving(machine) as client:
+        await send(client, b"1")
+        await pulled(client)
+        assert (await ask(client, send_request(b"2", topic="other"))).code == ResponseCode.SUCCESS
+        machine.disk.faults.full = True
+        for topic in ("t", "other"):
+            assert (await ask(client, delete_request(topic))).code == ResponseCode.SYSTEM_ERROR
+        assert queue_files(machine)
+        machine.disk.faults.full = False
+        await gone(machine)
+
+
 @pytest.mark.parametrize("is_dispatched", [True, False])
 async def test_a_topic_made_again_goes_on_behind_what_the_log_still_holds(
     machine: Machine, autojump_clock: MockClock, is_dispatched: bool

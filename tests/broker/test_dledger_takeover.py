@@ -13,6 +13,7 @@ from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_properties import TermVote
 from rmqha.codec.route import MASTER_ID
@@ -377,6 +378,26 @@ async def test_all_stop_at_once(autojump_clock: MockClock) -> None:
         assert len([log for log in logs if log["event"] == "dledger_tables.not_handed_over"]) == 1
 
 
+async def test_who_stops_and_could_tell_nobody_says_so(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one was master, without what this one had been told last: that it followed it proved nothing."""
+
+    async def fails(tables: SlaveSynchronize, _address: str, **_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        tables.failure = "its listenPort is not reached"
+
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await group.wait(lambda: late.replication._tables._slave_synchronize.has_taken)
+        leader.running.offsets.commit_offset("g", "t", 0, offset=4)
+        monkeypatch.setattr(SlaveSynchronize, "synchronize", fails)
+        with capture_logs() as logs:
+            await leader.stop()
+        assert group.masters != []
+        assert "dledger_tables.not_handed_over" in [log["event"] for log in logs]
+
+
 async def test_unless_it_was_restarted_meanwhile(autojump_clock: MockClock) -> None:
     """Its tables may be older than those that the others have had of it, or none."""
     async with group_of() as group:
@@ -565,6 +586,33 @@ async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
         assert queues_of(late, "made") == 7
         assert late.running.offsets.query_offset("g", "made", 3) == 5
         await group.wait(lambda: queues_of(other, "made") == 7)
+
+
+async def test_whose_tables_a_broker_has_it_is_asked_again_if_it_does_not_say_so_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its member answers long before it does, as where all were started at once."""
+    ask_origin, starting = MasterLink.ask_tables_origin, set[str]()
+
+    async def starts_first(link: MasterLink, address: str) -> TablesOrigin | None:
+        if address in starting:
+            return await ask_origin(link, address)
+        starting.add(address)
+        return None
+
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        await group.send(b"0")
+        await group.wait_same()
+        await late.stop()
+        leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
+        term = ledger_of(leader).member_state.curr_term
+        monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term, late.name))
+        monkeypatch.setattr(MasterLink, "ask_tables_origin", starts_first)
+        let_lead_first(monkeypatch, late)
+        await late.start()
+        await group.wait(lambda: late.is_master, limit_s=10)
+        assert (len(starting), queues_of(late, "made")) == (2, 7)
 
 
 async def test_a_master_that_was_killed_and_leads_at_once_keeps_what_the_others_had_of_it_before(

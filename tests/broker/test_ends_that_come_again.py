@@ -180,6 +180,28 @@ async def test_who_looks_for_a_mark_reads_no_more_than_so_many(
         assert await bodies(broker) == [b"late"]
 
 
+async def test_to_wait_for_dispatch_keeps_nobody_else_waiting(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """It is no work of which a search takes a quarter of the time: the next one was told that there are too many."""
+    few_are_remembered(monkeypatch, 8)
+    waits = [10.0]
+
+    async def wait_dispatched(_bridge: TransactionalMessageBridge, **_: Any) -> bool:
+        await trio.sleep(waits.pop() if waits else 0)
+        return True
+
+    async with machine.broker(**RARELY) as broker, producer_of(machine) as producer:
+        late = [await producer.prepare(body) for body in (b"late", b"later")]
+        await end_all(producer, [await producer.prepare(b"%d" % number) for number in range(20)], ROLLBACK)
+        await seen(broker)
+        monkeypatch.setattr(TransactionalMessageBridge, "wait_dispatched", wait_dispatched)
+        await producer.end(late[0], COMMIT, waits=False)
+        assert await end_all(producer, late[1:]) == [ResponseCode.SUCCESS]
+        assert waits == []
+        assert await bodies(broker) == [b"late", b"later"]
+
+
 async def test_a_start_reads_no_more_marks_than_are_remembered(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:

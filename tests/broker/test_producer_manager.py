@@ -65,6 +65,20 @@ def test_nothing_is_left_of_who_has_left() -> None:
     assert count_entries(producers) == count_entries(ProducerManager())
 
 
+def test_a_client_is_found_by_the_connection_that_said_last_that_it_is() -> None:
+    """After it has connected again the one before may be dead, and be told only minutes later that it is."""
+    producers = ProducerManager()
+    members: list[Any] = [Member() for _ in range(3)]
+    for member in members:
+        register(producers, "g", member)
+    found = []
+    for member in reversed(members):
+        found.append(producers.find_connection("c"))
+        producers.forget_member(member)
+    assert found == members[::-1]
+    assert producers.find_connection("c") is None
+
+
 def fill(producers: ProducerManager, name: str) -> None:
     for number in range(10_000):
         register(producers, f"{name}{number}", Member(), peer="10.0.0.1:1")

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.processors import end_transaction_processor
 from rmqha.broker.puts.put_service import Put, PutMessageService
+from rmqha.broker.transaction import marks
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SysFlag
@@ -581,6 +582,25 @@ async def test_a_commit_whose_mark_did_not_come_counts_for_the_next_master(
         for half in halves:
             await producer.end(half, COMMIT)
         assert sorted(message.body for message in await seen(broker)) == [b"money", b"more", b"open"]
+
+
+async def test_so_it_does_before_the_first_half_message_near_the_end_of_the_log(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own one lies farther before; from the next one on the log was read too late to meet the commit."""
+    monkeypatch.setattr(marks, "_COMMITS_WITHIN", 4000)
+    with monkeypatch.context() as patch:
+        put_no_mark(patch)
+        async with machine.broker(), producer_of(machine) as producer:
+            half = await producer.prepare(b"money")
+            for _ in range(5):
+                await producer.ask(send_request(bytes(1000), topic="other"))
+            await producer.end(half, COMMIT)
+            await producer.prepare(b"open")
+    machine.disk.power_cut()
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"money"]
 
 
 async def test_so_it_does_where_the_log_begins_behind_the_half_message_before(

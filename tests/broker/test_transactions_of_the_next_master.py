@@ -16,7 +16,7 @@ from rmqha.broker.transaction.transactional_message_bridge import TransactionalM
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, as_rocketmq_stores, producer_of, seen
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import EPOCH_MS, WallClock
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import commit_log
 
@@ -134,6 +134,20 @@ async def test_a_clock_that_was_set_back_holds_up_no_questions(
             await producer.wait_asked(1)
         await trio.sleep(30)
         assert len(producer.asked) > 3
+
+
+async def test_nor_does_that_of_a_producer_which_is_ahead(machine: Machine, autojump_clock: MockClock) -> None:
+    """How old a half message is nobody can tell then: it is asked about at once, and holds up none behind it."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"of tomorrow", g=str(EPOCH_MS + 86_400_000))
+        await producer.prepare(b"of now", g=str(EPOCH_MS))
+        for number, body in enumerate((b"of tomorrow", b"of now"), 1):
+            half, asked = await producer.wait_asked(number)
+            assert asked.body == body
+            await producer.end(half, COMMIT)
+        assert trio.current_time() < 60
+        assert [message.body for message in await seen(broker)] == [b"of tomorrow", b"of now"]
 
 
 async def test_who_is_no_master_any_more_saves_nothing_of_its_last_round(

@@ -250,6 +250,15 @@ def test_another_broker_in_this_ones_place_is_found_at_the_name_server(
     assert all(said in what for _, what in found)
 
 
+def test_of_a_dledger_member_the_place_of_its_groups_master_is_looked_at(fake_brokers: FakeBrokers) -> None:
+    group = {"dLegerGroup": "g", "dLegerPeers": "n0-127.0.0.1:40911", "dLegerSelfId": "n0"}
+    member = config(None, enableDLegerCommitLog="true", namesrvAddr="10.0.0.9:9876", **group)
+    known = {"a": {"brokerName": "a", "cluster": "DefaultCluster", "brokerAddrs": {"0": "10.0.0.7:10911"}}}
+    fake_brokers.answers = {"10.0.0.9:9876": {CLUSTER: answer({"brokerAddrTable": known})}}
+    (finding,) = doctor_peers.check_name_servers(member, timeout_s=1)
+    assert (finding.level, finding.what) == ("ok", "10.0.0.9:9876: a with brokerId 0 is registered")
+
+
 def test_all_is_told_and_counted(tmp_path: Path, capsys: Output) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(f"brokerName=a\nlistenPort=0\nhaListenPort=0\nstorePathRootDir={tmp_path}/s\n")
@@ -288,6 +297,8 @@ def test_a_slave_that_ha_peers_does_not_name_is_told_of(
     monkeypatch.setattr(doctor_peers, "read_status", lambda _table: facts)
     findings = [*doctor_peers.check_own(config(haPeers="10.0.0.2:10912"), timeout_s=1.0)]
     assert [finding.level for finding in findings if finding.area == "haPeers"] == ([level] if level else [])
+    findings = [*doctor_peers.check_own(config(), timeout_s=1.0)]
+    assert [finding.area for finding in findings] == ["status"], "that it names nobody is told with its settings"
 
 
 def test_a_broker_of_a_dledger_group_tells_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

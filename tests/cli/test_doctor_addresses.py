@@ -122,6 +122,16 @@ def test_a_master_that_refuses_what_this_broker_will_ask_fails(fake_brokers: Fak
     assert signed_by == ["", "gone", "replica"]
 
 
+def test_a_master_that_refuses_this_broker_and_who_runs_doctor_fails(fake_brokers: FakeBrokers) -> None:
+    """That the one was not told its status said nothing of the other, and was a warning."""
+    refusal = RemotingCommand(ResponseCode.SYSTEM_ERROR, 0, FLAG_RESPONSE, remark="AclException: no accessKey")
+    fake_brokers.answers = {"10.0.0.1:10911": {RUNTIME: refusal, RequestCode.GET_ALL_DELAY_OFFSET: refusal}}
+    config = slave(masterAddress="10.0.0.1:10911")
+    *_, (level, area, what) = bad(doctor_peers.check_peers(config, is_empty=False, timeout_s=1))
+    assert (level, area) == ("fail", "masterAddress")
+    assert "10.0.0.1:10911: it refuses a broker without an account" in what
+
+
 def test_a_name_server_that_is_a_broker(fake_brokers: FakeBrokers) -> None:
     """A broker is a name server for its own group, and only for that."""
     known = {"a": {"brokerName": "a", "cluster": "DefaultCluster", "brokerAddrs": {}}}

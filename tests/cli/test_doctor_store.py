@@ -145,6 +145,14 @@ def test_a_slave_beyond_its_master_is_warned_of(tmp_path: Path, fake_brokers: Fa
     assert ("warn", True) in [(level, Page.AHEAD in told and "goes on for" in what) for level, what, told in found]
 
 
+def test_a_master_that_two_keys_name_is_compared_once(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    """By its HA port: one below its listenPort nobody answers."""
+    store, end = unpack("basic", tmp_path), expected_log("basic")["maxOffset"]
+    slave = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.2:10912", "masterAddress": PEER}
+    own = record(store, expected_messages("basic")[-1])
+    assert compared(store, fake_brokers, end, answer(body=own), **slave) == []
+
+
 def test_a_broker_that_runs_and_does_not_answer_fails() -> None:
     """Its process was stopped by a signal, and doctor had a warning, and exit code 0."""
     with listening() as port:

@@ -297,6 +297,16 @@ def test_a_plan_changes_nothing_and_what_is_done_keeps_a_copy(
     assert "is a master's already" in capsys.readouterr().err
 
 
+def test_other_slaves_are_to_follow_the_address_for_replication(
+    conf: Path, replicas: Callable[..., None], capsys: Output
+) -> None:
+    """On a network of its own nobody listens for them at the one for clients."""
+    conf.write_text(f"{CONF}brokerIP2=10.1.0.2\n")
+    replicas(own=slave("waiting"))
+    assert run(["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--execute"]) == 0
+    assert "haMasterAddress=10.1.0.2:10912, masterAddress=10.0.0.2:10911" in capsys.readouterr().out
+
+
 def test_a_master_that_will_wait_for_the_old_one_is_told_before(
     conf: Path, replicas: Callable[..., None], capsys: Output
 ) -> None:
@@ -329,6 +339,15 @@ def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
     assert run(command) == 1
     assert "runs another broker" in capsys.readouterr().err
     assert (conf.read_text(), len(list(conf.parent.iterdir()))) == (CONF, 1)
+
+
+def test_what_was_accepted_is_not_in_the_way(conf: Path, replicas: Callable[..., None], capsys: Output) -> None:
+    replicas(own=slave("waiting", damaged_records="a record is damaged"))
+    command = ["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--format", "json"]
+    for more, code in (["--execute"], 1), (["--accept-damage"], 0):
+        assert run([*command, *more]) == code
+        told = json.loads(capsys.readouterr().out)
+        assert (told["executed"], len(told["obstacles"])) == (False, code)
 
 
 def test_a_file_that_names_another_store_than_the_slave_has_is_refused(

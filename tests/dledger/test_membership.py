@@ -1,8 +1,11 @@
 """Of which group a store is, and who its members were: with others a majority need not have what was acknowledged."""
 
 import json
+from collections.abc import Callable
 from errno import ENOSPC
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -10,13 +13,16 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.dledger.dledger_options import server_options
+from rmqha.codec.dledger_wire import MetadataResponse
 from rmqha.config.load_dledger import load_dledger_settings
-from rmqha.dledger.membership import find_other_group
+from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
+from rmqha.dledger.membership import Membership, find_other_group
 from rmqha.dledger.other_members import OtherMembers
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import StoreWriteError
 from rmqha.store.os_disk import OsDisk
 from tests.dledger.servers import Member, ServerGroup
+from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_mount import SimMount
 
 
@@ -119,6 +125,27 @@ async def test_a_list_that_was_tried_in_vain_is_not_noted(nursery: trio.Nursery,
     assert noted == [["n0", "n1", "n2", "n3"]] * 3, "without an append of a client's"
 
 
+async def test_a_leader_whose_list_nobody_can_commit_appends_one_entry(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It looks each second whether it has committed; by an entry each time its log would grow for as long."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    await trio.sleep(5)
+    for member in group.members.values():
+        member.kill()
+    group.addresses["n3"] = "10.0.0.4"
+    await group.start()
+    leader = await group.wait_leader()
+    for name in {*group.members} - {leader}:
+        group.members[name].disk.faults.full = True
+    await trio.sleep(60)
+    assert group.leaders == [leader]
+    store = group.members[leader].running.store
+    assert (store.committed_index, store.ledger_end_index) == (0, 1)
+
+
 async def test_a_list_that_comes_by_a_rolling_restart_is_noted_by_all(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -159,3 +186,31 @@ async def test_a_note_that_the_disk_refuses_is_tried_again(nursery: trio.Nursery
         await group.append(b"first")
         await trio.sleep(10)
     assert (refused, noted_by(member)) == ([], ["n0"])
+
+
+@pytest.mark.parametrize(("led_by", "is_noted"), [(None, False), ("n2", False), ("n1", True)])
+async def test_only_who_still_leads_says_by_whose_list_entries_are_committed(
+    led_by: str | None, is_noted: bool, tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Restarted meanwhile, it may have another list than that by which it led."""
+    options, asked = options_of(tmp_path, "n0", "n1", "n2"), list[str]()
+    disk = SimDisk()
+    disk.mount().makedirs(options.store.default_path)
+    state = SimpleNamespace(self_id="n0", leader_id="n1", curr_term=2)
+    store = SimpleNamespace(
+        member_state=state, committed_index=5, ledger_begin_index=0, get=lambda _index: SimpleNamespace(term=2)
+    )
+
+    def ask(member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
+        asked.append(member)
+        on_answer(MetadataResponse(leader_id=led_by, peers=dict.fromkeys(options.peers, "h:1")))
+
+    pusher: Any = SimpleNamespace(checker=None)
+    membership = Membership(
+        options, disk.mount(), cast(DLedgerMmapFileStore, store), pusher, ask=ask, append_barrier=asked.clear
+    )
+    nursery.start_soon(membership.run)
+    await trio.sleep(5)
+    assert (f"{options.store.default_path}/members" in disk.files) == is_noted
+    assert {*asked} == {"n1"}
+    nursery.cancel_scope.cancel()

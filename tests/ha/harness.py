@@ -79,6 +79,7 @@ def start_catch_up(
     probe_peer: ProbeMaster = ask_nobody,
     refuse_puts: Callable[[str], None] = lambda _reason: None,
     on_taken: Callable[[], object] = lambda: None,
+    on_open: Callable[[], None] = lambda: None,
     take_tables: TakeTables = has_tables,
     began_empty: StoreNote | None = None,
     longer_peers: LongerPeers | None = None,
@@ -95,7 +96,7 @@ def start_catch_up(
         options=ha_client_options(overlap_size=1000),
         probe_peer=probe_peer,
         chance=lambda: 0.0,
-        hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=lambda: None, take_tables=take_tables),
+        hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=on_open, take_tables=take_tables),
         began_empty=began_empty or note_on(SimDisk()),
         longer_peers=longer_peers or longer_peers_on(SimDisk()),
     )

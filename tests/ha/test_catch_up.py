@@ -489,6 +489,31 @@ async def test_a_note_that_cannot_be_removed_holds_up_nothing(
     nursery.cancel_scope.cancel()
 
 
+async def test_where_the_log_ends_is_told_whenever_sends_are_about_to_go_on(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """What groups have committed beyond it is taken back, also where a peer came late and brought something."""
+    peer, log, told = Peer(), MemoryLog.holding(PART), list[tuple[int, str]]()
+    address, refusals = MasterAddress("peer", 20000), list[str]()
+    catch_up = start_catch_up(
+        nursery,
+        network,
+        log,
+        address,
+        probe_peer=peer.probe,
+        refuse_puts=refusals.append,
+        on_open=lambda: told.append((log.max_offset, refusals[-1])),
+    )
+    assert await opened_within(catch_up, 60.0)
+    await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(ha_listen_port=20000))
+    peer.answer = LogRange(0, len(DATA))
+    await trio.sleep(60.0)
+    assert (log.content(), refusals[-1]) == (DATA, "")
+    assert [end for end, _ in told] == [len(PART), len(DATA)]
+    assert all(refusal for _, refusal in told), "before, not after"
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_peer_that_is_starting_is_waited_for(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

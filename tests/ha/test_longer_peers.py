@@ -48,6 +48,21 @@ async def test_a_log_that_is_half_taken_back_takes_no_sends_after_a_restart(
     nursery.cancel_scope.cancel()
 
 
+async def test_another_that_is_longer_stays_noted_while_one_is_taken_from(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """That may take hours; and the next start, if the other one is away then, would not wait for it."""
+    disk, log = SimDisk(), MemoryLog.holding(records(BODIES[:5]))
+    await longer_peers_on(disk).note({str(GONE): 1 << 40})
+    service = await start_master(nursery, network, MemoryLog.holding(PART))
+    address, probe = MasterAddress("peer", service.port), Peer(LONGER).probe
+    start_catch_up(nursery, network, log, address, GONE, probe_peer=probe, longer_peers=longer_peers_on(disk))
+    await until(lambda: log.content() == PART)
+    disk.power_cut()
+    assert longer_peers_on(disk).look() == {str(address): len(DATA), str(GONE): 1 << 40}
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_was_noted_ends_when_the_peer_is_heard(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -114,6 +129,23 @@ async def test_a_note_that_cannot_be_understood_stands_for_every_peer(
         assert not await opened_within(catch_up, 600.0)
     assert "longer_peers.unreadable" in [entry["event"] for entry in logs]
     assert states(catch_up) == ["longer"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_note_that_cannot_be_understood_goes_when_each_peer_was_heard(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Else each start would wait for all of them, though nobody holds more."""
+    disk = SimDisk()
+    longer_peers_on(disk)
+    disk.mount().replace_bytes(NOTE, b"[1]")
+    service = await start_master(nursery, network, MemoryLog.holding(PART))
+    address, probe = MasterAddress("peer", service.port), Peer(LogRange(0, len(PART))).probe
+    notes, log = longer_peers_on(disk), MemoryLog.holding(PART)
+    with capture_logs():
+        catch_up = start_catch_up(nursery, network, log, address, probe_peer=probe, longer_peers=notes)
+        assert await opened_within(catch_up, 60.0)
+    await until(lambda: NOTE not in disk.files)
     nursery.cancel_scope.cancel()
 
 
