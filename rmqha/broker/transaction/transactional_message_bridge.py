@@ -245,8 +245,8 @@ class TransactionalMessageBridge:
         found = [one.commit_log_offset for one in records if one.sys_flag & SysFlag.TRANSACTION_TYPE == is_commit]
         return found, next_offset
 
-    def half_of(self, offset: int, *, end: int, has_ended: Callable[[int], bool]) -> int | None:
-        """The place of the half message that the commit at ``offset`` says it commits, and that has not ended yet.
+    def half_of(self, offset: int, *, end: int, has_ended: Callable[[int], bool]) -> StoredMessage | None:
+        """The half message that the commit at ``offset`` says it commits, and that has not ended yet.
 
         None, too, if that is not so: clients store what they like. Raises StoreReadError.
         """
@@ -260,9 +260,9 @@ class TransactionalMessageBridge:
         place = self.first_behind(HALF_TOPIC, commit.prepared_transaction_offset)
         if has_ended(place) or self.position_of(HALF_TOPIC, place) != commit.prepared_transaction_offset:
             return None
-        messages, _ = self.read(HALF_TOPIC, place, count=1)
-        half = messages[0] if messages and messages[0].queue_offset == place else None
-        return place if half is not None and is_committed_by(half, commit) else None
+        half, _ = self.next_half_message(place)
+        is_its = half is not None and half.queue_offset == place and is_committed_by(half, commit)
+        return half if is_its else None
 
     def next_half_message(self, offset: int) -> NextHalf:
         """The first half message that can be read from ``offset`` on in its queue.
