@@ -81,7 +81,8 @@ async def learn_commits(bridge: TransactionalMessageBridge, fates: Fates, *, ear
     Raises:
         StoreReadError: they cannot be read at present.
     """
-    (offset, end), places = bridge.tail(_COMMITS_WITHIN), list[int]()
+    places = list[int]()
+    offset, end = await bridge.tail(_COMMITS_WITHIN)
     while offset < end:
         try:
             commits, next_offset = bridge.commits(offset, end)
