@@ -115,8 +115,9 @@ class Membership:
         noted = self._look()
         self._is_noted = noted == self._present
         members = noted.get("members")
-        is_former = isinstance(members, list) and not self._is_noted
-        self.former: tuple[str, ...] | None = tuple(map(str, members)) or None if is_former else None
+        self.former: tuple[str, ...] | None = None
+        if isinstance(members, list) and members and not self._is_noted:
+            self.former = tuple(map(str, members))
 
     def _look(self) -> dict[str, Any]:
         try:
