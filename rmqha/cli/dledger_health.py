@@ -17,12 +17,13 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     uncommittedForS
                    so many seconds a leader's entries have waited for a majority, and none was committed
     deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
+    formerMembers  the members that it has noted, if these are not the present ones
 """
 
 from collections import Counter
 from typing import Any
 
-from rmqha.cli.dledger_verdict import LAG_MAX, why_uncommitted
+from rmqha.cli.dledger_verdict import LAG_MAX, why_uncommitted, why_unnoted
 from rmqha.cli.pages import Page, see
 from rmqha.cli.span import span
 from rmqha.cli.verdict import DELETED_RECENTLY_S, Verdict
@@ -83,6 +84,7 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
     if deleted_s is not None and deleted_s <= DELETED_RECENTLY_S:
         told = f"{member_id} deleted entries before they had expired, the last {deleted_s} s ago, for lack of room"
         troubles.append(see(f"{told}. Make room", Page.DELETED_EARLY))
+    troubles += [f"{member_id} {why}" for why in why_unnoted(member.get("formerMembers"))]
     if leader is None or member is leader:
         return troubles
     if member["role"] == "LEADER":

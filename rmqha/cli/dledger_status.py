@@ -154,9 +154,10 @@ def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -
             "leaderForS": status.leader_for_s,
             "uncommittedForS": status.uncommitted_for_s,
             "deletedEarlyS": status.deleted_early_s,
+            "formerMembers": status.former_members,
         }
     leader_id = None if answer is None else answer.leader_id
     role = None if answer is None else {None: "CANDIDATE", member_id: "LEADER"}.get(leader_id, "FOLLOWER")
     indexes = ("beginIndex", "endIndex", "committedIndex", "flushedIndex")
-    others = ("transferee", "writeError", "version", "leaderForS", "uncommittedForS", "deletedEarlyS")
+    others = ("transferee", "writeError", "version", "leaderForS", "uncommittedForS", "deletedEarlyS", "formerMembers")
     return {"role": role, "leaderId": leader_id, "term": term, **dict.fromkeys(indexes + others)}

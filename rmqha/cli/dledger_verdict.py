@@ -13,6 +13,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
         silent_after_s   who leads, or asks for votes, hears of the others more often
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rmqha.cli.pages import Page, refusal_of, see
@@ -66,6 +67,13 @@ def why_uncommitted(seconds: int | None) -> list[str]:
     return [f"what was sent waits for a majority to store it, and nothing was committed for {span(seconds)}"]
 
 
+def why_unnoted(former: Sequence[str] | None) -> list[str]:
+    """Return what is wrong with a member that has other members noted: of these its next start goes out."""
+    if not former:
+        return []
+    return [f"has not noted the present members yet, but still has {', '.join(former)}"]
+
+
 def _troubles(facts: Facts) -> list[str]:
     """What else is wrong."""
     member = facts["dledger"]
@@ -80,6 +88,7 @@ def _troubles(facts: Facts) -> list[str]:
         address = f"the address of its leader's broker ({member['leader']})"
         troubles.append(f"{address} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
     troubles += facts.get("not_learned", ())
+    troubles += [f"it {why}" for why in why_unnoted(member.get("former_members"))]
     if member.get("lacks", 0) > LAG_MAX:
         troubles.append(f"it lacks {member['lacks']:,} committed entries of its leader's")
     return troubles

@@ -100,6 +100,8 @@ class MemberStatus:
     """So many seconds a leader's entries have waited for a majority, and none was committed; None: none wait."""
     deleted_early_s: int | None = None
     """So many seconds ago a file was last deleted before it had expired, for lack of room; None: none was."""
+    former_members: tuple[str, ...] | None = None
+    """Who is noted here as having committed last, if these are not the present members."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,11 +53,10 @@ from rmqha.dledger.push_service import PushService, Waiting
 from rmqha.dledger.role_log import RoleLog
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.dledger.state_maintainer import StateMaintainer
-from rmqha.dledger.term_barrier import barrier_body
+from rmqha.dledger.term_barrier import TermBarrier
 from rmqha.dledger.term_file import TermFile
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
-from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
-from rmqha.log_limit import LogLimit
+from rmqha.errors import RemoteProtocolError, StoreWriteError
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
@@ -112,7 +111,8 @@ class DLedgerServer:
             may_lead=self._may_lead,
         )
         self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
-        self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self.append_barrier)
+        self.barrier: Final = TermBarrier(store, self.pusher, now_ms=now_ms, on_appended=self.on_appended)
+        self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self.barrier.append)
         self.rpc: Final = DLedgerRpcService(group=options.group, self_id=self._id, handler=self)
         self.transfer: Final = self._make_transfer()
         self._giving_way: Final = GivingWay(
@@ -125,12 +125,14 @@ class DLedgerServer:
             connected=lambda: self.rpc.connected,
         )
         self._laggards: Final = Laggards(store, self.pusher)
+        self._membership: Final = Membership(
+            options, disk, store, self.pusher, ask=self.rpc.ask_metadata, append_barrier=self.barrier.append
+        )
         waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards]
         waiting += [broker] if broker is not None else []
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         self._maintainer: Final = StateMaintainer(self.elector, TermFile(disk, options.store.default_path), store, self)
         self._role_log: Final = RoleLog(self._id)
-        self._barrier_lines: Final = LogLimit(burst=3)
         self._stopping: Final = trio.Event()
 
     def _make_transfer(self) -> LeadershipTransfer:
@@ -198,9 +200,7 @@ class DLedgerServer:
     def _services(self) -> list[Callable[[], Awaitable[None]]]:
         """What flushes, tells who leads, and deletes old files: those of a broker's log its own cleaning deletes."""
         flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
-        ask, barrier = self.rpc.ask_metadata, self.append_barrier
-        note = Membership(self._options, self._disk, self.store, self.pusher, ask=ask, append_barrier=barrier)
-        services: list[Callable[[], Awaitable[None]]] = [flush.run, self._role_log.watch, note.run]
+        services: list[Callable[[], Awaitable[None]]] = [flush.run, self._role_log.watch, self._membership.run]
         if self._broker is not None:
             return services
         return [*services, CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms).run]
@@ -277,16 +277,6 @@ class DLedgerServer:
             assert not isinstance(response, VoteResponse), "a heartbeat was sent"
             self.elector.on_heart_beat_answer(outgoing.peer, outgoing.number, response, now=now)
 
-    def append_barrier(self) -> None:
-        """Append an entry of this leader's term, by which what it inherited is committed."""
-        try:
-            body = barrier_body(self.store, now_ms=self._now_ms())
-            self.pusher.append(body, lambda _entry, _code: None, now=trio.current_time())
-        except (DLedgerException, StoreReadError) as error:
-            self._barrier_lines.log(logger.warning, "dledger.barrier_failed", reason=str(error))
-        else:
-            self._push_service.wakeup()
-
     # What is asked: see DLedgerProtocolHandler
 
     @property
@@ -319,6 +309,7 @@ class DLedgerServer:
             leader_for_s=int(now - self._role_log.leader_since),
             uncommitted_for_s=int(now - self.pusher.waits_since) if self.pusher.waits_since <= now else None,
             deleted_early_s=store.room.early.last_s_ago(now=now),
+            former_members=self._membership.former,
         )
 
     def view_members(self) -> list[MemberView]:

@@ -5,6 +5,7 @@ dledger-ID/members   a JSON object: group, and the ids of its members. rmqha's o
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -52,8 +53,9 @@ def find_other_group(options: ServerOptions, disk: Disk) -> OtherMembers | None:
     return OtherMembers(
         f"the members were {', '.join(sorted(before))} and are to be {', '.join(sorted(now))}: a majority of these "
         "need not have what a majority of those has acknowledged",
-        "add or take away one member at a time, and wait until all are in sync (docs/dledger.md, 'Other members'); if "
-        f"what was acknowledged may be lost, remove {path} on all",
+        "start with the list before this one until all are in sync ('rmqha dledger status --wait in-sync'), and add or "
+        "take away one member at a time (docs/dledger.md, 'Other members'); if what was acknowledged may be lost, "
+        f"remove {path} on all",
     )
 
 
@@ -75,6 +77,10 @@ class Membership:
 
     Until then the note stays as it is. A list that was tried in vain says nothing of what its members have. What is
     committed in a term is so by the list of its leader, which is asked: in a rolling restart it may be another one.
+    A leader whose term has no entry appends one where a member, itself or another, has yet to note the list.
+
+    Attributes:
+        former: the members that are noted, if these are not the present ones.
     """
 
     def __init__(
@@ -100,20 +106,18 @@ class Membership:
         self._known_of: tuple[str, int] | None = None
         """Of which leader, in which term, it is known whether it has these members."""
         self._is_leaders = False
-
-    async def run(self) -> None:
-        """Return when they are noted. That they cannot be is logged, and tried again."""
-        noted, told = self._look(), ""
-        while noted != self._present:
-            if self._has_committed(is_changed=bool(noted)):
-                try:
-                    await self._disk.replace_bytes_in_thread(self._path, json.dumps(self._present).encode())
-                    noted = self._present
-                except StoreWriteError as error:
-                    if str(error) != told:
-                        told = str(error)
-                        logger.warning("dledger_store.members_not_noted", reason=told)
-            await trio.sleep(_LOOKS_AGAIN_S)
+        self._asked_in = -1
+        """The last term in which the others were asked what they have noted."""
+        self._silent = set[str]()
+        """Those of them who have not told."""
+        self._is_awaited = False
+        """One of them has other members noted."""
+        noted = self._look()
+        self._is_noted = noted == self._present
+        members = noted.get("members")
+        self.former: tuple[str, ...] | None = None
+        if isinstance(members, list) and members and not self._is_noted:
+            self.former = tuple(map(str, members))
 
     def _look(self) -> dict[str, Any]:
         try:
@@ -122,17 +126,47 @@ class Membership:
             logger.warning("dledger_store.members_not_noted", reason=str(error))
             return {}
 
-    def _has_committed(self, *, is_changed: bool) -> bool:
-        """Whether an entry of the present term is committed: a majority of these members has it, and all before it."""
-        store, term = self._store, self._state.curr_term
-        if not self._is_leaders_list():
-            return False
-        if is_changed and self._pusher.checker is not None and store.ledger_end_term < term:
+    async def run(self) -> None:
+        """Until cancelled. That they cannot be noted is logged, and tried again."""
+        told = ""
+        while True:
+            if self._pusher.checker is not None and self._store.ledger_end_term < self._state.curr_term:
+                self._commit_for_notes()
+            if not self._is_noted and self._has_committed():
+                try:
+                    await self._disk.replace_bytes_in_thread(self._path, json.dumps(self._present).encode())
+                    self._is_noted, self.former = True, None
+                except StoreWriteError as error:
+                    if str(error) != told:
+                        told = str(error)
+                        logger.warning("dledger_store.members_not_noted", reason=told)
+            await trio.sleep(_LOOKS_AGAIN_S)
+
+    def _commit_for_notes(self) -> None:
+        """As a leader whose term has no entry: where nobody has a former list, there is none to be appended."""
+        if self._asked_in != self._state.curr_term:
+            self._asked_in, self._is_awaited = self._state.curr_term, False
+            self._silent = {peer for peer in self._peers if peer != self._state.self_id}
+        if self.former or self._is_awaited:
             self._append_barrier()
-        if store.committed_index < max(0, store.ledger_begin_index):
+            return
+        for peer in sorted(self._silent):
+            self._ask(peer, partial(self._on_told, peer, self._asked_in))
+
+    def _on_told(self, peer: str, term: int, response: MetadataResponse | None) -> None:
+        if response is None or self._asked_in != term:
+            return
+        self._silent.discard(peer)
+        if response.rmqha_status is not None and response.rmqha_status.former_members:
+            self._is_awaited = True
+
+    def _has_committed(self) -> bool:
+        """Whether an entry of the present term is committed: a majority of these members has it, and all before it."""
+        store = self._store
+        if not self._is_leaders_list() or store.committed_index < max(0, store.ledger_begin_index):
             return False
         try:
-            return store.get(store.committed_index).term == term
+            return store.get(store.committed_index).term == self._state.curr_term
         except DLedgerException:
             return False
 

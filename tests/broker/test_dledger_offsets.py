@@ -1,5 +1,7 @@
 """How far groups of consumers are, over changes of the master: what is set back, or deleted, is so for the next."""
 
+from functools import partial
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -11,7 +13,7 @@ from rmqha.broker.tables.tables_origin import TablesOrigin
 from tests.broker.dledger_brokers import TOPIC, BrokerGroup, Node
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_dledger_followers import followers_of
-from tests.broker.test_dledger_takeover import hand_over
+from tests.broker.test_dledger_takeover import hand_over, let_lead_first
 
 CLIENT = "10.9.9.9:1"
 
@@ -127,6 +129,39 @@ async def test_a_process_in_a_master_s_place_takes_nothing_away(autojump_clock: 
         assert follower.running.offsets.query_offset("on", TOPIC, 0) == 4
 
 
+async def test_a_leader_that_stood_still_waits_for_one_that_did_not(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That was busy, or starting, for more than a second: what two of three had acknowledged was gone."""
+    ask, is_ready = MasterLink.ask_tables_origin, False
+
+    async def ask_when_ready(link: MasterLink, address: str) -> TablesOrigin | None:
+        return await ask(link, address) if is_ready else None
+
+    async def stand_still(_tables: SlaveSynchronize, _address: str, **_: object) -> None:
+        await trio.sleep_forever()
+
+    async with group_of() as group:
+        master, (heir, other) = await commit(group, "on"), await followers_of(group)
+        let_lead_first(monkeypatch, heir)
+        heirs = heir.replication._tables._slave_synchronize
+        with monkeypatch.context() as patch:
+            patch.setattr(heirs, "synchronize", partial(stand_still, heirs))
+            master.running.offsets.commit_offset("on", TOPIC, 0, offset=7, peer=CLIENT)
+            await group.wait(lambda: other.running.offsets.query_offset("on", TOPIC, 0) == 7)
+            patch.setattr(MasterLink, "ask_tables_origin", ask_when_ready)
+            await trio.sleep(20)
+            master.kill()
+            await group.wait(lambda: heir.replication.facts()["role"] == "LEADER")
+            patch.delattr(heirs, "synchronize")
+            await trio.sleep(3)
+            assert not heir.is_master
+            is_ready = True
+            await group.wait(lambda: heir.is_master, limit_s=1)
+        await trio.sleep(15)
+        assert offsets_of(group, "on") == [7, 7]
+
+
 async def test_a_leader_waits_for_what_the_one_before_is_slow_to_tell(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,16 +181,22 @@ async def test_a_leader_waits_for_what_the_one_before_is_slow_to_tell(
         assert heir.running.offsets.query_offset("on", TOPIC, 0) == 7
 
 
-async def test_but_not_for_one_that_does_not_answer(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("is_majority", "limit_s"), [(False, 2), (True, 6)])
+async def test_but_not_for_ever_for_one_that_does_not_answer(
+    is_majority: bool, limit_s: float, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It says what may be missing."""
+    ask = MasterLink.ask_tables_origin
 
-    async def is_silent(_link: MasterLink, _address: str) -> TablesOrigin | None:
-        await trio.sleep_forever()
+    async def is_silent(link: MasterLink, address: str) -> TablesOrigin | None:
+        if is_majority or address.startswith(group.addresses[master.name]):
+            await trio.sleep_forever()
+        return await ask(link, address)
 
     async with group_of() as group:
         master, heir = await commit(group, "on"), (await followers_of(group))[0]
         monkeypatch.setattr(MasterLink, "ask_tables_origin", is_silent)
         with capture_logs() as logs:
             await hand_over(master, heir)
-            await group.wait(lambda: heir.is_master, limit_s=2)
+            await group.wait(lambda: heir.is_master, limit_s=limit_s)
     assert [log["log_level"] for log in logs if log["event"] == "dledger_tables.last_changes_not_taken"] == ["warning"]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -377,14 +378,12 @@ async def test_it_begins_with_no_tables_that_are_made_of_the_log(
 ) -> None:
     """The peer is asked again, and no send is taken meanwhile."""
     await lose_the_masters_store(cluster)
-    learns_from_s, synchronize = trio.current_time() + 15.0, SlaveSynchronize.synchronize
+    learns_from_s, merge = trio.current_time() + 15.0, SlaveSynchronize.merge
 
-    async def synchronize_later(tables: SlaveSynchronize, address: str, **_: object) -> None:
-        tables.failure = "not yet"
-        if trio.current_time() > learns_from_s:
-            await synchronize(tables, address)
+    async def merge_later(tables: SlaveSynchronize, address: str, **how: Any) -> str:
+        return await merge(tables, address, **how) if trio.current_time() > learns_from_s else "not yet"
 
-    monkeypatch.setattr(SlaveSynchronize, "synchronize", synchronize_later)
+    monkeypatch.setattr(SlaveSynchronize, "merge", merge_later)
     async with (
         cluster.second.broker(**SLAVE),
         cluster.first.broker(**MASTER, haPeers="10.0.0.2:10912") as master,

@@ -626,10 +626,11 @@ async def test_so_it_does_where_the_log_begins_behind_the_half_message_before(
         assert broker.store.next_queue_offset("t", 0) == 2
 
 
+@pytest.mark.parametrize("behind", ["nothing", "another half message", "a message"])
 async def test_and_where_no_other_transaction_is_near(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, behind: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its half message lies far before, and nothing of transactions behind it."""
+    """Its half message lies far before, and what queues lead to perhaps behind it."""
     machine.settings |= {"mappedFileSizeCommitLog": str(64 << 20), "transactionTimeOut": "60000"}
     with monkeypatch.context() as patch:
         put_no_mark(patch)
@@ -638,6 +639,10 @@ async def test_and_where_no_other_transaction_is_near(
             for _ in range(33):
                 assert (await producer.ask(send_request(bytes(1 << 20), topic="other"))).code == 0
             await producer.end(half, COMMIT)
+            if behind == "another half message":
+                await producer.prepare(b"another")
+            elif behind == "a message":
+                assert (await producer.ask(send_request(b"any", topic="a"))).code == 0
     machine.disk.power_cut()
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.end(half, COMMIT)

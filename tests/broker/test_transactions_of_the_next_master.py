@@ -16,6 +16,7 @@ from rmqha.broker.transaction.transactional_message_bridge import TransactionalM
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, as_rocketmq_stores, producer_of, seen
+from tests.broker.test_transactions import put_no_mark
 from tests.sim.sim_clock import EPOCH_MS, WallClock
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import commit_log
@@ -240,4 +241,30 @@ async def test_a_damaged_queue_of_half_messages_does_not_cost_their_marks(
         for _ in range(4):
             await producer.end(half, COMMIT)
             await trio.sleep(20)
+        assert [message.body for message in await seen(broker)] == [b"money"]
+
+
+@pytest.mark.parametrize("begin", [2, 3])
+@pytest.mark.parametrize("ended", [0, 1, 2])
+async def test_a_commit_whose_mark_did_not_come_counts_at_each_place_of_its_half_message(
+    machine: Machine, ended: int, begin: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted at the place that the producer had named: who was asked at another one committed once more."""
+    with monkeypatch.context() as patch:
+        put_no_mark(patch)
+        async with machine.broker() as broker, producer_of(machine) as producer:
+            await producer.join()
+            halves = [await producer.prepare(b"money")]
+            halves += [(await producer.wait_asked(number))[0] for number in (1, 2)]
+            assert [half.queue_offset for half in halves] == [0, 1, 2]
+            await producer.end(halves[ended], COMMIT)
+            assert await seen(broker, topic=OP_TOPIC) == []
+            broker.offsets.commit_offset(CONSUMER_GROUP, HALF_TOPIC, 0, offset=begin)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await trio.sleep(30)
+        assert producer.asked == []
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        for half in halves:
+            await producer.end(half, COMMIT)
         assert [message.body for message in await seen(broker)] == [b"money"]

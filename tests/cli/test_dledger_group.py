@@ -137,7 +137,7 @@ async def test_status_of_members_that_tell_of_themselves(group: Group, autojump_
         "id": "n1", "address": PEERS["n1"], "alive": True, "error": None, "role": "FOLLOWER", "leaderId": "n0",
         "term": 3, "beginIndex": 0, "endIndex": 1, "committedIndex": 1, "flushedIndex": 1, "transferee": None,
         "writeError": None, "version": "1", "leaderForS": None, "uncommittedForS": None,
-        "deletedEarlyS": None,
+        "deletedEarlyS": None, "formerMembers": None,
     }  # fmt: skip
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.summary) == ("ok", "group g: n0 leads in term 3, 3 of 3 members answer")
@@ -231,6 +231,13 @@ async def test_a_member_that_deleted_what_had_not_expired(
     told = "".join(verdict.reasons)
     assert (verdict.level, "n1 deleted entries before they had expired" in told) == (level, level == "degraded")
     assert told.endswith("'Messages deleted before their time'") == (level == "degraded")
+
+
+async def test_a_list_of_members_that_is_not_noted_yet(group: Group, autojump_clock: MockClock) -> None:
+    """The next change of it would be refused: ``--wait in-sync`` waits for that."""
+    verdict = judge_group("g", await changed(group, 1, formerMembers=("n0", "n1")))
+    assert (verdict.level, verdict.in_sync) == ("degraded", False)
+    assert verdict.reasons == ("n1 has not noted the present members yet, but still has n0, n1",)
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(2, "ok"), (3, "failed")])

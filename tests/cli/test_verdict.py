@@ -315,6 +315,7 @@ FOLLOWS: Final[dict[str, Any]] = {"role": "FOLLOWER", "leader": "n1", "master": 
         (member(members=[view("n1", lacks=5000), view("n2")]), "degraded", "n1 lacks 5,000 committed entries"),
         (member(members=[view("n1", lacks=9, stuck_s=4), view("n2")]), "ok", ""),
         (member(members=[view("n1", lacks=9, stuck_s=5), view("n2")]), "degraded", "n1 lacks 9 committed entries, and"),
+        (member(former_members=["n0", "n1"]), "degraded", "it has not noted the present members yet, but still has n0"),
         (member(uncommitted_for_s=2), "ok", ""),
         (member(uncommitted_for_s=12), "failed", "waits for a majority to store it, and nothing was committed for 12"),
         (member("CANDIDATE", leader=None, is_master=False), "failed", "nobody leads the group for 2 min"),

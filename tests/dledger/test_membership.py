@@ -67,6 +67,7 @@ def test_not_so_many_that_majorities_need_not_meet(before: str, now: str, tmp_pa
     others = found_after(tmp_path, before, now)
     assert others is not None
     assert f"the members were {', '.join(before.split())} and are to be {', '.join(now.split())}" in others.what
+    assert others.next.startswith("start with the list before this one until all are in sync (")
     assert f"remove {tmp_path}/dledger-n0/members" in others.next
 
 
@@ -166,6 +167,57 @@ async def test_a_list_that_comes_by_a_rolling_restart_is_noted_by_all(
     await group.append(b"second")
     await trio.sleep(10)
     assert [noted_by(member) for member in group.members.values()] == [["n0", "n1", "n2", "n3"]] * 4
+
+
+def former_of(group: ServerGroup) -> list[tuple[str, ...] | None]:
+    return [member.running.status().former_members for member in group.members.values()]
+
+
+async def with_a_fourth(group: ServerGroup) -> None:
+    """Three that have committed become four, the list of whom nobody has noted yet."""
+    await group.start()
+    await group.append(b"first")
+    await trio.sleep(5)
+    assert former_of(group) == [None] * 3
+    for member in group.members.values():
+        member.kill()
+    group.addresses["n3"] = "10.0.0.4"
+    group.members["n3"] = Member("n3", group)
+    await group.start()
+    await group.wait_leader()
+
+
+async def test_a_member_says_that_the_former_list_counts_until_it_has_noted_the_present_one(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The next member was taken away as soon as all were in sync, and no start was left that was not refused."""
+    group = ServerGroup(nursery)
+    await with_a_fourth(group)
+    assert former_of(group) == [("n0", "n1", "n2")] * 3 + [None]
+    await trio.sleep(5)
+    assert former_of(group) == [None] * 4
+    assert [noted_by(member) for member in group.members.values()] == [["n0", "n1", "n2", "n3"]] * 4
+
+
+async def test_a_member_that_missed_it_notes_the_list_in_a_group_without_appends(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its leader had noted the list, and had nothing to commit: the former list counted there for hours."""
+    group = ServerGroup(nursery)
+    await with_a_fourth(group)
+    await trio.sleep(5)
+    late = "n1"
+    for member in group.members.values():
+        member.kill()
+    note_file = group.members[late].disk.files[f"/store/dledger-{late}/members"]
+    note_file.cache[:] = json.dumps({"group": "g", "members": ["n0", "n1", "n2"]}).encode()
+    await group.start(*sorted(set(group.members) - {late}))
+    await group.wait_leader()
+    await trio.sleep(30)
+    await group.start(late)
+    await trio.sleep(10)
+    assert noted_by(group.members[late]) == ["n0", "n1", "n2", "n3"]
+    assert former_of(group) == [None] * 4
 
 
 async def test_a_note_that_the_disk_refuses_is_tried_again(nursery: trio.Nursery, autojump_clock: MockClock) -> None:

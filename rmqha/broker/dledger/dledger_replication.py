@@ -327,11 +327,11 @@ class DLedgerReplication:
         if checker is None:
             return False
         if self._log.lacks_first_entry:
-            server.append_barrier()
+            server.barrier.append()
             return False
         if ledger.committed_index < ledger.ledger_end_index:
             if ledger.ledger_end_index == checker.inherited_index:
-                server.append_barrier()
+                server.barrier.append()
             return False
         return self._log.confirmed == self._log.max_offset == self._store.reput_from_offset
 

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from rmqha.broker import options
+from rmqha.broker.dledger.last_changes import Told, look_for_last_changes
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
@@ -49,7 +50,8 @@ _NEXT_WITHOUT_TABLES: Final = (
     "this broker's own topics, groups and consumers' offsets are those of all from now on: see what is missing"
 )
 _NEXT_WITHOUT_CHANGES: Final = (
-    "what the last master was told in its last seconds may be missing: topics, groups, consumers' offsets"
+    "what the last master was told in its last seconds, or while this member stood still, may be missing: topics, "
+    "groups, consumers' offsets"
 )
 _ANSWER_S: Final = 3.0
 _OTHERS_S: Final = 5.0
@@ -305,25 +307,20 @@ class DLedgerTables:
         It need not be that which was followed last: of two changes at once nobody may have noticed the first. One that
         was restarted meanwhile may have older tables, or none.
         """
-        found, last = dict[str, TablesOrigin](), TablesOrigin(self._store.role.term - 1, was_master=True)
-
-        async def look_at(peer: str) -> None:
-            address = await self._ask(peer)
-            if address and (origin := await self._link.ask_tables_origin(address)):
-                found[address] = origin = self._of_this_history(origin)
-                if origin >= last:
-                    nursery.cancel_scope.cancel()
-
-        with trio.move_on_after(_NEWS_S) as limit:
-            async with trio.open_nursery() as nursery:
-                for peer in self._others:
-                    nursery.start_soon(look_at, peer)
+        last = TablesOrigin(self._store.role.term - 1, was_master=True)
+        found, is_sure = await look_for_last_changes(self._others, self._ask_origin, last=last)
         newest = max(found, key=lambda one: found[one], default="")
         if newest and found[newest] > self._of_this_history(self.origin):
             with trio.move_on_after(_OTHERS_S) as limit:
                 await self._slave_synchronize.synchronize(newest)
-        if limit.cancelled_caught:
+            is_sure = is_sure and not limit.cancelled_caught
+        if not is_sure:
             logger.warning("dledger_tables.last_changes_not_taken", next=_NEXT_WITHOUT_CHANGES)
+
+    async def _ask_origin(self, peer: str) -> Told:
+        address = await self._ask(peer)
+        origin = await self._link.ask_tables_origin(address) if address else None
+        return Told(address, None if origin is None else self._of_this_history(origin))
 
     def _of_this_history(self, origin: TablesOrigin) -> TablesOrigin:
         """Terms that are yet to come are of another one: somebody's copy of a disk."""
@@ -345,9 +342,9 @@ class DLedgerTables:
             own = TablesOrigin()
 
         async def look_at(peer: str) -> bool:
-            address = await self._ask(peer)
-            if address and (origin := await self._link.ask_tables_origin(address)):
-                found[address] = self._of_this_history(origin)
+            address, origin = await self._ask_origin(peer)
+            if address and origin is not None:
+                found[address] = origin
             return address == "" or address in found
 
         def is_found() -> bool:

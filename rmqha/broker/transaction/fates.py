@@ -88,10 +88,15 @@ class Fates:
         """It has not ended after all: what ends it could not be stored."""
         self._ending.pop(places[-1], None)
 
-    def end(self, offset: int, *, mark: int = _TOLD_HERE) -> None:
-        """The half message at ``offset`` has ended, at each of its places; :meth:`finish_end`."""
+    def end(self, offset: int, *, mark: int = _TOLD_HERE) -> list[int]:
+        """The half message at ``offset`` has ended, at each of its places; :meth:`finish_end`.
+
+        Returns:
+            These places; empty if it has ended before.
+        """
         if (places := self._places_of(offset)) is not _ENDED:
             self.finish_end(places, mark=mark)
+        return places
 
     def is_ending(self, *offsets: int | None) -> bool:
         """Whether what ends a half message, the last of whose places is one of these, waits to be stored."""

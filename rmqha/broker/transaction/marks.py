@@ -12,6 +12,7 @@ import trio
 
 from rmqha.broker.transaction.fates import KEPT_MAX, Fates
 from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC, first_place
+from rmqha.broker.transaction.places import EarlierPlaces
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import CorruptLogError, StoreError
@@ -67,11 +68,12 @@ async def learn_marks(bridge: TransactionalMessageBridge, fates: Fates) -> set[i
     return marked
 
 
-async def learn_commits(bridge: TransactionalMessageBridge, fates: Fates) -> list[int]:
+async def learn_commits(bridge: TransactionalMessageBridge, fates: Fates, *, earlier: EarlierPlaces) -> list[int]:
     """Tell ``fates`` which half messages have ended by the last commits in the log, whose marks may not have come.
 
     A mark follows its commit in the log. A master that is killed may have sent a slave the one without the other, and
-    one whose log could not go on has stored the one alone.
+    one whose log could not go on has stored the one alone. A commit names one place of its half message, which ends at
+    all of them: ``earlier`` is from ``learn_places``.
 
     Returns:
         The places of those that no mark told of.
@@ -79,17 +81,18 @@ async def learn_commits(bridge: TransactionalMessageBridge, fates: Fates) -> lis
     Raises:
         StoreReadError: they cannot be read at present.
     """
-    (offset, end), places = bridge.tail(_COMMITS_WITHIN), list[int]()
+    places = list[int]()
+    offset, end = await bridge.tail(_COMMITS_WITHIN)
     while offset < end:
         try:
             commits, next_offset = bridge.commits(offset, end)
         except CorruptLogError:  # it is told of where it is met; a queue may lead beside a record as well
             break
         for number, commit in enumerate(commits, 1):
-            place = bridge.half_of(commit, end=end, has_ended=fates.has_ended)
-            if place is not None:
-                fates.end(place)
-                places.append(place)
+            half = bridge.half_of(commit, end=end, has_ended=fates.has_ended)
+            if half is not None:
+                earlier.join(half, fates)
+                places += [half.queue_offset, *fates.end(half.queue_offset)]
             if number % _LOOKED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if next_offset == offset:

@@ -5,7 +5,6 @@ Source: rocketmq-all-4.9.8 TransactionalMessageBridge.java.
 
 import errno
 from collections.abc import Callable
-from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
@@ -26,6 +25,7 @@ from rmqha.broker.transaction.half_message import (
     place_of,
     without_first_place,
 )
+from rmqha.codec.consume_queue import FILLER_SIZE
 from rmqha.codec.record.layout import SysFlag, physical_offset_at
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import CorruptLogError, StoreReadError
@@ -42,7 +42,7 @@ _PATIENCE_S: Final = 20.0
 _FORGOTTEN_S: Final = 300.0
 _TAILS_MAX: Final = 4
 """So many times what was asked for is read of the log at most."""
-_QUEUES_TRIED_MAX: Final = 256
+_QUEUES_AT_ONCE: Final = 256
 _DAMAGED_NEXT: Final = "'rmqha log verify STORE' shows what is damaged; docs/operations.md, 'A damaged record'"
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
@@ -212,26 +212,24 @@ class TransactionalMessageBridge:
         queue = self._store.queues.find(topic, QUEUE_ID)
         return 0 if queue is None else max(queue.end_before(physical_offset), queue.min_offset_in_queue)
 
-    def tail(self, size: int) -> tuple[int, int]:
-        """Where some record lies, about ``size`` bytes or more before the log's end, and that end.
+    async def tail(self, size: int) -> tuple[int, int]:
+        """Where some record lies, ``size`` bytes or more before the log's end, but not many times that, and that end.
 
-        As far as the queues of transactions lead there, or else some other one.
+        As far as queues lead there; else the first record behind that to which one leads.
         """
-        end = self._store.max_offset
+        end = first = self._store.max_offset
         near = max(end - size, self._store.min_offset)
-        first = max(end - _TAILS_MAX * size, self._store.min_offset)
-        places = [(topic, self.first_behind(topic, near)) for topic in (HALF_TOPIC, OP_TOPIC)]
-        found = [self.position_of(topic, at) for topic, place in places for at in (place - 1, place)]
-        found = [at for at in found if at is not None and first <= at < end]
-        return min((at for at in found if at is not None), default=self._some_record(near, end)), end
-
-    def _some_record(self, near: int, end: int) -> int:
-        """One at or behind ``near``, by the first of some queues that leads there; ``end`` if none does."""
-        for queue in islice(self._store.queues, _QUEUES_TRIED_MAX):
-            unit = queue.unit(queue.end_before(near))
-            if unit is not None and near <= unit[0] < end:
-                return unit[0]
-        return end
+        far = max(end - _TAILS_MAX * size, self._store.min_offset)
+        for number, queue in enumerate(list(self._store.queues), 1):
+            place = queue.end_before(near)
+            for at in (unit[0] for unit in map(queue.unit, (place - 1, place)) if unit and unit[1] != FILLER_SIZE):
+                if far <= at <= near:
+                    return at, end
+                if near < at:
+                    first = min(first, at)
+            if number % _QUEUES_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        return first, end
 
     def commits(self, begin: int, end: int) -> tuple[list[int], int]:
         """Where commits lie in the log, of the next records from ``begin`` on, and where to go on.
@@ -245,8 +243,8 @@ class TransactionalMessageBridge:
         found = [one.commit_log_offset for one in records if one.sys_flag & SysFlag.TRANSACTION_TYPE == is_commit]
         return found, next_offset
 
-    def half_of(self, offset: int, *, end: int, has_ended: Callable[[int], bool]) -> int | None:
-        """The place of the half message that the commit at ``offset`` says it commits, and that has not ended yet.
+    def half_of(self, offset: int, *, end: int, has_ended: Callable[[int], bool]) -> StoredMessage | None:
+        """The half message that the commit at ``offset`` says it commits, and that has not ended yet.
 
         None, too, if that is not so: clients store what they like. Raises StoreReadError.
         """
@@ -260,9 +258,9 @@ class TransactionalMessageBridge:
         place = self.first_behind(HALF_TOPIC, commit.prepared_transaction_offset)
         if has_ended(place) or self.position_of(HALF_TOPIC, place) != commit.prepared_transaction_offset:
             return None
-        messages, _ = self.read(HALF_TOPIC, place, count=1)
-        half = messages[0] if messages and messages[0].queue_offset == place else None
-        return place if half is not None and is_committed_by(half, commit) else None
+        half, _ = self.next_half_message(place)
+        is_its = half is not None and half.queue_offset == place and is_committed_by(half, commit)
+        return half if is_its else None
 
     def next_half_message(self, offset: int) -> NextHalf:
         """The first half message that can be read from ``offset`` on in its queue.

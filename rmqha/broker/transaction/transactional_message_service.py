@@ -208,10 +208,10 @@ class TransactionalMessageService:
             fates, begin = mastership.fates, mastership.half_offset
             marked = await learn_marks(self._bridge, fates)
             later = await learn_places(self._bridge, fates, begin=begin, earlier=mastership.earlier)  # marks may go
-            unmarked = await learn_commits(self._bridge, fates)
+            unmarked = await learn_commits(self._bridge, fates, earlier=mastership.earlier)
             if not self._is_present(mastership):
                 return
-            for place in [*later, *unmarked]:
+            for place in dict.fromkeys([*later, *unmarked]):
                 if fates.has_ended(place) and place not in marked:
                     await self._mark(place)
         except (StoreError, ProtocolError) as error:

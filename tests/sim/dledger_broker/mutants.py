@@ -5,7 +5,7 @@ from typing import Any, Final
 from rmqha.broker.dledger import dledger_replication, dledger_tables
 from rmqha.broker.tables import tables_origin
 from rmqha.dledger import dledger_commit_log
-from rmqha.dledger.dledger_server import DLedgerServer
+from rmqha.dledger.term_barrier import TermBarrier
 from rmqha.replication.watermark import Watermark
 from tests.sim.mutant import Mutant, always, nothing, nothing_async
 
@@ -28,7 +28,7 @@ def _planted(name: str, *patches: tuple[Any, str, Any]) -> None:
 def _is_committed(self: Any, server: Any) -> bool:
     ledger, checker = self._ledger, server.pusher.checker
     if checker is not None and ledger.committed_index < ledger.ledger_end_index == checker.inherited_index:
-        server.append_barrier()
+        server.barrier.append()
     return checker is not None and bool(ledger.committed_index == ledger.ledger_end_index)
 
 
@@ -101,7 +101,7 @@ _planted(
 _planted("a leader is master before it has dispatched", (Replication, "_is_ready", _is_committed))
 _planted("a leader is master before all is committed", (Replication, "_is_ready", _is_dispatched))
 _planted("a new master does not learn where queues end", (Replication, "_learn_queue_ends", _know_queue_ends))
-_planted("a leader appends no barrier, and waits", (DLedgerServer, "append_barrier", nothing))
+_planted("a leader appends no barrier, and waits", (TermBarrier, "append", nothing))
 _planted("puts that wait outlive the leadership", (Replication, "on_role", _keep_waiting))
 _planted("what this disk has counts as a majority's", (Replication, "step", _acknowledge_what_is_written))
 _planted("who leads no longer stays master", (Replication, "on_role", _stay_master))
