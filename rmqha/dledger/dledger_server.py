@@ -125,9 +125,7 @@ class DLedgerServer:
             connected=lambda: self.rpc.connected,
         )
         self._laggards: Final = Laggards(store, self.pusher)
-        self._membership: Final = Membership(
-            options, disk, store, self.pusher, ask=self.rpc.ask_metadata, append_barrier=self.barrier.append
-        )
+        self._membership: Final = self._make_membership()
         waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards]
         waiting += [broker] if broker is not None else []
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
@@ -146,6 +144,10 @@ class DLedgerServer:
             answering=self._answering,
             may_take_over=self._may_take_over,
         )
+
+    def _make_membership(self) -> Membership:
+        ask, barrier = self.rpc.ask_metadata, self.barrier.append
+        return Membership(self._options, self._disk, self.store, self.pusher, ask=ask, append_barrier=barrier)
 
     def _answering(self) -> frozenset[str]:
         """Who is connected, and has sent something since a leader would have been given up: none that stands still."""
