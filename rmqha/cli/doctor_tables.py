@@ -59,7 +59,9 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
         else:
             yield Finding(FAIL, "tables", f"{what}, nor is its backup one: a start begins without it", _PAGE)
     if Path(f"{config.store_path_root_dir}/tablesLost").exists() and not config.is_slave:
-        what = "tables of config/ were lost beside the log, and some peer of haPeers has yet to tell its own"
+        what = (
+            "tablesLost: the tables are not all that this group had, and some peer of haPeers has yet to tell its own"
+        )
         yield Finding(WARN, "tables", what, f"start this broker with all of them; {_PAGE}")
 
 

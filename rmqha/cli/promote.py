@@ -37,6 +37,7 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
               help="The old master's store, if its disk can be read here: to compare it, and count what this slave "
               "lacks.")  # fmt: skip
 @click.option("--accept-unknown-queue-ends", is_flag=True, help="Though queues without a message may begin at 0 again.")
+@click.option("--accept-later-begin", is_flag=True, help="Though another slave's log begins earlier than this one's.")
 @click.option("--accept-lost-tail", is_flag=True, help="Though messages of --old-store are not in this slave's log.")
 @click.option(
     "--accept-damage",
@@ -57,6 +58,7 @@ def promote(
     peers: tuple[str, ...],
     old_store: Path | None,
     accept_unknown_queue_ends: bool,
+    accept_later_begin: bool,
     accept_lost_tail: bool,
     accept_damage: bool,
     execute: bool,
@@ -83,6 +85,7 @@ def promote(
     old = look_at_old_store(old_store, config.store_path_commit_log, end) if old_store is not None else None
     accepted = {
         "--accept-unknown-queue-ends": accept_unknown_queue_ends,
+        "--accept-later-begin": accept_later_begin,
         "--accept-lost-tail": accept_lost_tail,
         "--accept-damage": accept_damage,
     }

@@ -94,6 +94,12 @@ def obstacles(own: dict[str, Any], others: Iterable[Replica], old_store: OldStor
             elif _end(one.facts) > _end(own):
                 ahead = f"{one.address} holds {_end(one.facts) - _end(own):,} bytes more"
                 found.append(Obstacle(ahead, "promote that one: what it holds may have been acknowledged"))
+            elif 0 <= _begin(one.facts) < _begin(own):
+                earlier = (
+                    f"{one.address} holds {_begin(own) - _begin(one.facts):,} bytes before this slave's log begins"
+                )
+                told = "promote that one: groups that have not had them pass over them here"
+                found.append(Obstacle(earlier, told, accepted_by="--accept-later-begin"))
         elif one.facts is not None or one.listens:
             said = f"says that it is {one.facts.get('role', 'a broker')}" if one.facts else "is listened on"
             found.append(Obstacle(f"the old master may be alive: {one.address} {said}", "stop it for good first"))
@@ -181,8 +187,13 @@ def stakes(own: dict[str, Any], others: Iterable[Replica], old_store: OldStore |
 
 def _line(name: str, facts: dict[str, Any]) -> str:
     flushed = facts.get("flushed_offset")
-    return f"{name}: log ends at {facts['max_offset']:,}" + (f", flushed {flushed:,}" if flushed is not None else "")
+    begins = f"log begins at {_begin(facts):,} and ends at" if _begin(facts) > 0 else "log ends at"
+    return f"{name}: {begins} {facts['max_offset']:,}" + (f", flushed {flushed:,}" if flushed is not None else "")
 
 
 def _end(facts: dict[str, Any]) -> int:
     return int(facts.get("max_offset") or 0)
+
+
+def _begin(facts: dict[str, Any]) -> int:
+    return int(facts.get("min_offset") or 0)

@@ -349,6 +349,6 @@ class CatchUpService:
     def info(self) -> list[dict[str, Any]]:
         """Each peer as an operator sees it."""
         return [
-            {"peer": peer.peer, "state": peer.state.value, "end": peer.end, "reason": peer.reason}
+            {"peer": peer.peer, "state": peer.state.value, "begin": peer.begin, "end": peer.end, "reason": peer.reason}
             for peer in self._plan.peers
         ]

@@ -48,6 +48,7 @@ class PeerAnswer:
     Attributes:
         state: what is known now; UNKNOWN leaves what was known before.
         end: where the peer's log ends, if it said so.
+        begin: where it begins, likewise.
         taken_bytes: what was added to the local log.
         was_reached: a connection was made, or the peer said where its log ends.
         broker_id: its brokerId, if it said so.
@@ -57,6 +58,7 @@ class PeerAnswer:
     state: PeerState
     reason: str = ""
     end: int | None = None
+    begin: int | None = None
     taken_bytes: int = 0
     was_reached: bool = True
     broker_id: int | None = None
@@ -69,6 +71,7 @@ class PeerKnowledge:
 
     Attributes:
         end: where its log ends; -1 as long as it has not said so.
+        begin: where it begins, when it said last where it ends.
         broker_id: what it said last; None if it never did.
         unknown_since: the first of the questions in a row after which it was :attr:`PeerState.UNKNOWN`.
     """
@@ -78,6 +81,7 @@ class PeerKnowledge:
     state: PeerState = PeerState.UNASKED
     reason: str = ""
     end: int = -1
+    begin: int = 0
     broker_id: int | None = None
     reached_at: float | None = None
     unknown_since: float | None = None
@@ -99,6 +103,7 @@ class PeerKnowledge:
             self.unknown_since = None
         elif self.unknown_since is None:
             self.unknown_since = asked_at
+        self.begin = self.begin if answer.begin is None else answer.begin
         if answer.state is PeerState.SETTLED:
             self.end = own_end
         elif answer.end is not None:
@@ -166,13 +171,14 @@ class CatchUpPlan:
     def next_question(self, *, is_empty: bool, now: float) -> PeerKnowledge:
         """Whom to ask next, not before its ``ask_at``; there is at least one peer.
 
-        While the local log is empty first all that have yet to say what they hold, then of those that are due the
-        longest: see :meth:`takes_from`.
+        While the local log is empty first all that have yet to say what they hold, then of those that are due the one
+        that it begins like: see :meth:`takes_from`.
         """
         if not is_empty:
             return min(self.peers, key=lambda peer: peer.ask_at)
         yet_to_say = [peer for peer in self.peers if peer.state in _YET_TO_SAY]
-        return min(yet_to_say or self.peers, key=lambda peer: (max(peer.ask_at, now), -peer.end))
+        firsts = self._firsts(own_end=0)
+        return min(yet_to_say or self.peers, key=lambda peer: (max(peer.ask_at, now), peer not in firsts, -peer.end))
 
     def ask_at_once(self, *, now: float) -> None:
         """Ask every peer now: a slave reports that it holds more than this log, which may be true of one of them."""
@@ -183,16 +189,29 @@ class CatchUpPlan:
         """Whether ``peer``, if it is asked now, has to send what it holds beyond the local log.
 
         An empty log begins where the log of the first peer that it takes from does, and could then take nothing from a
-        peer whose log begins behind that one's end. So each peer first says where its log ends, and an empty log begins
-        like the longest. While that one is away it is waited for, as ``refusal`` says, until an operator takes it out
-        of ``haPeers``.
+        peer whose log begins behind that one's end. So each peer first says where its log begins and ends. An empty log
+        begins like the one that begins first, of those that reach to the beginning of the longest: what lies before
+        that the longest one has deleted, and consumers may not have had it. While that one is away it is waited for,
+        as ``refusal`` says, until an operator takes it out of ``haPeers``.
         """
         if not is_empty or len(self.peers) == 1:
             return bool(self.refusal)
         if any(other.state in _YET_TO_SAY for other in self.peers):
             return False
-        longest = max((other.end for other in self.peers if other.is_longer(own_end)), default=-1)
-        return bool(self.refusal) and peer.end >= longest
+        firsts = self._firsts(own_end=own_end)
+        return bool(self.refusal) and (peer in firsts or not firsts)
+
+    def _firsts(self, *, own_end: int) -> list[PeerKnowledge]:
+        """Those that an empty log may begin like; none: nobody is known to be longer."""
+        longer = [peer for peer in self.peers if peer.is_longer(own_end)]
+        longest = max(longer, key=lambda peer: peer.end, default=None)
+        if longest is None:
+            return []
+        reaching = [peer for peer in longer if peer.end >= longest.begin] or [longest]
+        begin = min(peer.begin for peer in reaching)
+        firsts = [peer for peer in reaching if peer.begin == begin]
+        end = max(peer.end for peer in firsts)
+        return [peer for peer in firsts if peer.end == end]
 
     def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
         """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""

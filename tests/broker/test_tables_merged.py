@@ -453,3 +453,54 @@ async def test_a_place_beyond_the_log_of_a_late_peer_is_none_though_that_log_goe
         async with first.broker(**SLAVE):
             await trio.sleep(90)
             assert broker.offsets.query_offset("g", "t", 0) == 8
+
+
+async def test_an_older_copy_whose_one_question_fails_asks_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log came without; nobody asked the other slave, either, and both had their newer tables replaced."""
+    master, first, second = three_machines()
+    async with first.broker(**SLAVE) as one, second.broker(**OTHER_SLAVE) as other:
+        async with master.broker(**MASTER):
+            await trio.sleep(10)
+            await fill(master, 8)
+            await trio.sleep(20)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            await fill(master, 2)
+            decide(broker)
+            await trio.sleep(30)
+        put_back(master, copy)
+        merge, failures = SlaveSynchronize.merge, ["reset"]
+
+        async def fails_once(tables: SlaveSynchronize, address: str, **how: object) -> str:
+            return failures.pop() if failures else await merge(tables, address, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(SlaveSynchronize, "merge", fails_once)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(90)
+            assert [decided(each) for each in (broker, one, other)] == [DECIDED] * 3
+
+
+async def test_a_topic_that_was_deleted_before_an_older_copy_and_made_again_since_is_there(
+    autojump_clock: MockClock,
+) -> None:
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE) as slave:
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            await fill(master, 8, topic="again")
+            broker.topics.delete_topic_config("again", {0: 8}, before=broker.store.max_offset)
+            await trio.sleep(20)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            broker.topics.update_topic_config(TopicConfig("again", 8, 8, PERM_READ))
+            await fill(master, 1)
+            await trio.sleep(30)
+        put_back(master, copy)
+        async with master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(90)
+            for each in (broker, slave):
+                assert each.topics.select("again") == TopicConfig("again", 8, 8, PERM_READ)

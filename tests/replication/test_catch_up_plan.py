@@ -181,6 +181,28 @@ def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() ->
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
 
 
+@pytest.mark.parametrize("order", [("late", "early"), ("early", "late")])
+@pytest.mark.parametrize("late_end", [300, 400])
+def test_an_empty_log_begins_like_the_peer_whose_log_begins_first(order: tuple[str, str], late_end: int) -> None:
+    """The other one had deleted segments that had not expired: groups passed over what they had not had yet."""
+    plan = Plan(*order)
+    plan.own_end = 0
+    plan.answer("late", PeerState.LONGER, begin=250, end=late_end)
+    plan.answer("early", PeerState.LONGER, begin=0, end=300)
+    assert [plan.takes_from(peer) for peer in ("late", "early")] == [False, True]
+    assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "early"
+    plan.own_end = 300
+    assert plan.takes_from("late", is_empty=False)
+
+
+def test_an_empty_log_does_not_begin_like_one_that_does_not_reach_to_the_longest() -> None:
+    plan = Plan("old", "long")
+    plan.own_end = 0
+    plan.answer("old", PeerState.LONGER, begin=0, end=200)
+    plan.answer("long", PeerState.LONGER, begin=250, end=300)
+    assert [plan.takes_from(peer) for peer in ("old", "long")] == [False, True]
+
+
 def test_an_empty_log_does_not_begin_like_a_shorter_peer_because_the_longest_fails() -> None:
     """The line broke, and it took from the other: then the longest log began behind its end, and each start ended."""
     plan = Plan("short", "long")

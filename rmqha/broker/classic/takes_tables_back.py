@@ -75,7 +75,7 @@ class TakesTablesBack:
         self._lacks_tables = False
         """Of a new store, or lost, and what peers told is not saved yet with all of the log."""
         self._are_lost = False
-        """At a start there was a log, and no table."""
+        """At a start there was a log, and some table was not; or they are older than the log that came."""
         self._began_at = -inf
         self._told_why = ""
         self._has_taken_back = False
@@ -136,7 +136,14 @@ class TakesTablesBack:
                 self.told_by.discard(str(peer))
                 known = {"address": address_behind(peer), "reason": failure}
                 logger.warning("master_link.nothing_newer_taken", **known, next=_WITHOUT_NEWER)
+                await self._note_that_they_are_older()
             await self._metadata.save()
+
+    async def _note_that_they_are_older(self) -> None:
+        """Than the log is going to be: any peer may know more, whether it is longer by then or not."""
+        self._are_lost = self._lacks_tables = True
+        with suppress(StoreWriteError):
+            await self._lost_note.make_in_thread()
 
     async def _take_or_wait(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """Who has no more of the log may have lost its own tables as well, and wait for those here."""

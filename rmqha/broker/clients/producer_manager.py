@@ -48,10 +48,10 @@ class ProducerManager:
         size = _size(name, client) - (_size(name, former) if former else 0)
         self._room.check(name, host_of(client.peer), growth=size)
         self._room.add(host_of(client.peer), size)
-        if former is not None:
-            self._forget_client(former)
         connections = self._connections_of.setdefault(client.client_id, {})
         connections[client.connection] = connections.get(client.connection, 0) + 1
+        if former is not None:  # after that: it keeps its place among the connections of this client
+            self._forget_client(former)
         group.members[client.connection] = client
         self._groups[name] = group
         self._groups_of.setdefault(client.connection, {})[name] = None
