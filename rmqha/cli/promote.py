@@ -57,13 +57,10 @@ def promote(
     role: str,
     peers: tuple[str, ...],
     old_store: Path | None,
-    accept_unknown_queue_ends: bool,
-    accept_later_begin: bool,
-    accept_lost_tail: bool,
-    accept_damage: bool,
     execute: bool,
     timeout_s: float,
     output: str,
+    **accepts: bool,
 ) -> None:
     """Make a running slave's broker.conf a master's: role, brokerId 0, no master to copy from. A copy is kept.
 
@@ -83,12 +80,7 @@ def promote(
     others = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
     end = own.get("max_offset") or 0
     old = look_at_old_store(old_store, config.store_path_commit_log, end) if old_store is not None else None
-    accepted = {
-        "--accept-unknown-queue-ends": accept_unknown_queue_ends,
-        "--accept-later-begin": accept_later_begin,
-        "--accept-lost-tail": accept_lost_tail,
-        "--accept-damage": accept_damage,
-    }
+    accepted = {f"--{name.replace('_', '-')}": is_given for name, is_given in accepts.items()}
     found = obstacles(own, others, old)
     in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
     told = [*stakes(own, others, old), *_not_compared(others), *_awaited_as_master(config)]
