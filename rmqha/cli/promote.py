@@ -57,10 +57,13 @@ def promote(
     role: str,
     peers: tuple[str, ...],
     old_store: Path | None,
+    accept_unknown_queue_ends: bool,
+    accept_later_begin: bool,
+    accept_lost_tail: bool,
+    accept_damage: bool,
     execute: bool,
     timeout_s: float,
     output: str,
-    **accepts: bool,
 ) -> None:
     """Make a running slave's broker.conf a master's: role, brokerId 0, no master to copy from. A copy is kept.
 
@@ -80,13 +83,15 @@ def promote(
     others = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
     end = own.get("max_offset") or 0
     old = look_at_old_store(old_store, config.store_path_commit_log, end) if old_store is not None else None
-    accepted = {f"--{name.replace('_', '-')}": is_given for name, is_given in accepts.items()}
+    accepted = {
+        "--accept-unknown-queue-ends": accept_unknown_queue_ends,
+        "--accept-later-begin": accept_later_begin,
+        "--accept-lost-tail": accept_lost_tail,
+        "--accept-damage": accept_damage,
+    }
     found = obstacles(own, others, old)
     in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
-    told = [*stakes(own, others, old), *_not_compared(others), *_awaited_as_master(config)]
-    told += [
-        f"{one}: this name server does not answer; replicas that it alone knows are not compared" for one in silent
-    ]
+    told = [*stakes(own, others, old), *_not_compared(others), *_awaited_as_master(config), *map(_silent, silent)]
     changes = {"brokerRole": role, "brokerId": "0", "haMasterAddress": None, "masterAddress": None}
     if output == "text":
         click.echo("\n".join(map(escaped, told)))
@@ -136,6 +141,10 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
             "as a master by this file it would begin with another log",
         )
     return config, own
+
+
+def _silent(name_server: str) -> str:
+    return f"{name_server}: this name server does not answer; replicas that it alone knows are not compared"
 
 
 def _not_compared(others: "list[Replica]") -> list[str]:

@@ -61,12 +61,19 @@ def test_nothing_speaks_against_the_longest_slave_of_a_master_that_is_gone() -> 
         (Replica(MASTER, None, listens=True), "the old master may be alive: 10.0.0.1:10911 is listened on"),
         (Replica(OTHER, slave("waiting", max_offset=101)), "10.0.0.3:10911 holds 1 bytes more"),
         (Replica(OTHER, {"role": "SLAVE", "starting": {"for_s": 1}}), "10.0.0.3:10911 is starting"),
-        (Replica(OTHER, slave("waiting", min_offset=10)), "10.0.0.3:10911 holds 20 bytes before this log begins"),
     ],
 )
 def test_another_broker_speaks_against_it(other: Replica, said: str) -> None:
     (what,) = whats(slave("waiting"), other)
     assert what.startswith(said)
+
+
+def test_one_whose_log_begins_earlier_is_to_be_promoted() -> None:
+    """The other one had deleted unexpired segments: groups passed over what they had not had."""
+    (found,) = obstacles(slave("waiting", min_offset=30), [Replica(OTHER, slave("waiting", min_offset=10))])
+    assert found.what == "10.0.0.3:10911 holds 20 bytes before this log begins"
+    assert found.accepted_by == "--accept-later-begin"
+    assert whats(slave("waiting", min_offset=10), Replica(OTHER, slave("waiting", min_offset=30))) == []
 
 
 @pytest.mark.parametrize(
