@@ -95,9 +95,7 @@ def obstacles(own: dict[str, Any], others: Iterable[Replica], old_store: OldStor
                 ahead = f"{one.address} holds {_end(one.facts) - _end(own):,} bytes more"
                 found.append(Obstacle(ahead, "promote that one: what it holds may have been acknowledged"))
             elif 0 <= _begin(one.facts) < _begin(own):
-                earlier = (
-                    f"{one.address} holds {_begin(own) - _begin(one.facts):,} bytes before this slave's log begins"
-                )
+                earlier = f"{one.address} holds {_begin(own) - _begin(one.facts):,} bytes before this log begins"
                 told = "promote that one: groups that have not had them pass over them here"
                 found.append(Obstacle(earlier, told, accepted_by="--accept-later-begin"))
         elif one.facts is not None or one.listens:
