@@ -72,6 +72,8 @@ class SlaveSynchronize:
         self.origin = TablesOrigin()
         self.has_taken = False
         self._awaited_since = inf
+        self._is_its_lost = False
+        """The master's tables were lost, and it has yet to hear a peer of its: what is known later here stays."""
         self._known_topics = frozenset[str]()
         """Those that the log alone had told of when tables were asked for the last time."""
 
@@ -116,6 +118,18 @@ class SlaveSynchronize:
                 while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
                     await trio.sleep(_NEWS_LOOKED_FOR_S)
 
+    async def when_parted(self, is_joined: Callable[[], bool], doubt: Callable[[], None]) -> None:
+        """``doubt`` what lies beyond this log, whenever it has gone on like the master's and does not any more.
+
+        The master may have lost its end, and come back with other messages in those places.
+        """
+        while True:
+            while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
+                await trio.sleep(_LOOKS_AGAIN_S)
+            while is_joined():  # noqa: ASYNC110
+                await trio.sleep(_LOOKS_AGAIN_S)
+            doubt()
+
     async def synchronize(self, address: str, *, term: int | None = None) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.
 
@@ -127,6 +141,7 @@ class SlaveSynchronize:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
                 self._check_are_its(origin, term, now=trio.current_time())
+                self._is_its_lost = origin.are_awaited
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -184,8 +199,9 @@ class SlaveSynchronize:
                 code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
                 groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
                 offsets, changed = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
-                deliveries = await self._ask_deliveries(client, may_lack=changed is None)
                 log_end = await ask_log_end(client)
+                deliveries = await self._ask_deliveries(client, may_lack=changed is None or log_end == 0)
+                log_end = max(log_end, await ask_log_end(client))
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             if changed is not None:
                 told = await self._offsets.not_since(told, changed)
@@ -204,7 +220,7 @@ class SlaveSynchronize:
         return ""
 
     async def _ask_deliveries(self, client: RemotingClient, *, may_lack: bool) -> dict[int, int]:
-        """A slave of RocketMQ's answers with an error until it has had them."""
+        """A slave of RocketMQ's answers with an error until it has had them, and one of ours whose log is empty."""
         try:
             return await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
         except RemoteProtocolError:
@@ -236,7 +252,10 @@ class SlaveSynchronize:
             logger.debug("master_link.no_answer", address=address, reason=str(error))
 
     async def _take_over_topics(self, client: RemotingClient) -> None:
-        if topics := await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics):
+        topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
+        if topics and self._is_its_lost:
+            self._topics.merge(topics, log_end=await ask_log_end(client), is_lost=False)
+        elif topics:
             self._topics.replace(topics)
 
     async def _take_over_offsets(self, client: RemotingClient, *, origin: TablesOrigin) -> None:
@@ -253,7 +272,11 @@ class SlaveSynchronize:
 
     async def _take_over_groups(self, client: RemotingClient) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        self._groups.replace(await ask_table(client, code, SubscriptionGroupTable.from_json))
+        groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
+        if self._is_its_lost:
+            self._groups.merge(groups, is_lost=False)
+        else:
+            self._groups.replace(groups)
 
     async def _take_over_delay_offsets(self, client: RemotingClient) -> None:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""

@@ -71,7 +71,7 @@ class PeerKnowledge:
 
     Attributes:
         end: where its log ends; -1 as long as it has not said so.
-        begin: where it begins, when it said last where it ends.
+        begin: where it begins, when it said last where it ends; -1 as long as it has not said so.
         broker_id: what it said last; None if it never did.
         unknown_since: the first of the questions in a row after which it was :attr:`PeerState.UNKNOWN`.
     """
@@ -81,7 +81,7 @@ class PeerKnowledge:
     state: PeerState = PeerState.UNASKED
     reason: str = ""
     end: int = -1
-    begin: int = 0
+    begin: int = -1
     broker_id: int | None = None
     reached_at: float | None = None
     unknown_since: float | None = None
@@ -205,9 +205,9 @@ class CatchUpPlan:
         """Those that an empty log may begin like; none: nobody is known to be longer."""
         longer = [peer for peer in self.peers if peer.is_longer(own_end)]
         longest = max(longer, key=lambda peer: peer.end, default=None)
-        if longest is None:
-            return []
-        reaching = [peer for peer in longer if peer.end >= longest.begin] or [longest]
+        if longest is None or longest.begin < 0:
+            return [peer for peer in longer if longest and peer.end == longest.end]
+        reaching = [peer for peer in longer if peer.begin >= 0 and peer.end >= longest.begin]
         begin = min(peer.begin for peer in reaching)
         firsts = [peer for peer in reaching if peer.begin == begin]
         end = max(peer.end for peer in firsts)

@@ -14,7 +14,7 @@ import trio
 from rmqha.errors import StoreError, StoreWriteError
 from rmqha.memory import BytesLike
 from rmqha.store.confirm_offset import NO_LIMIT
-from rmqha.store.consume_queue_table import Listener
+from rmqha.store.consume_queue_table import Listener, QueueKey
 from rmqha.store.disk import Closable
 from rmqha.store.log import PutRequest
 from rmqha.store.log_recovery import LogRecovery
@@ -280,9 +280,16 @@ class DefaultMessageStore:
 
     async def recover_topic_queue_table(self) -> None:
         """Learn the queues' next offsets from the log; needed before puts if bytes came by :meth:`append_raw`."""
+        self.commit_log.learn_queue_offsets(await self.next_queue_offsets())
+
+    def end_of_queue(self, topic: str, queue_id: int) -> int:
+        """Behind its last message; on a slave as far as the log is dispatched."""
+        return max(self.next_queue_offset(topic, queue_id), self.queues.range_of(topic, queue_id)[1])
+
+    async def next_queue_offsets(self) -> dict[QueueKey, int]:
+        """Those that the log and the consume queues tell, in turns; what is appended meanwhile may be missing."""
         dispatched = self.reput.reput_from_offset
-        table = await next_queue_offsets_in_turns(self.commit_log, self.queues, dispatched=dispatched)
-        self.commit_log.learn_queue_offsets(table)
+        return await next_queue_offsets_in_turns(self.commit_log, self.queues, dispatched=dispatched)
 
     def _appended(self) -> None:
         if self.options.sync_flush:

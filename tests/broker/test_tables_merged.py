@@ -504,3 +504,29 @@ async def test_a_topic_that_was_deleted_before_an_older_copy_and_made_again_sinc
             await trio.sleep(90)
             for each in (broker, slave):
                 assert each.topics.select("again") == TopicConfig("again", 8, 8, PERM_READ)
+
+
+async def test_a_master_that_lost_its_end_sets_its_slave_back_too(autojump_clock: MockClock) -> None:
+    """The slave's table had come farther than its log: as a master it passed over what came to those places."""
+    master, first, _ = three_machines()
+    never = {"flushIntervalCommitLog": "600000", "flushCommitLogThoroughInterval": "600000"}
+    async with first.broker(**SLAVE) as slave:
+        with trio.CancelScope() as life:
+            async with master.broker(**MASTER, **never) as broker:
+                await trio.sleep(10)
+                await fill(master, 8)
+                await broker.store.flush_now(broker.store.max_offset)
+                await trio.sleep(11)
+                slave.offsets.commit_offset("g", "t", 0, offset=12)  # as its master told before its end was lost
+                broker.offsets.commit_offset("g", "t", 0, offset=12)
+                await broker.metadata.save()
+                life.cancel()
+                await trio.sleep_forever()
+        master.disk.power_cut()
+        await trio.sleep(5)
+        async with master.broker(**MASTER) as broker:
+            assert broker.offsets.query_offset("g", "t", 0) == 8
+            await fill(master, 20)
+            await trio.sleep(30)
+            assert slave.store.max_offset == broker.store.max_offset
+            assert slave.offsets.query_offset("g", "t", 0) == 8

@@ -302,6 +302,8 @@ class ClassicReplication:
                     self._followed_ends = self._queue_ends_client(address)
                     nursery.start_soon(self._followed_ends.run)
                     nursery.start_soon(run, address)
+                parted = partial(self.slave_synchronize.when_parted, lambda: client.is_joined)
+                nursery.start_soon(parted, self._cut_consumer_offsets)
                 await changed.wait()
                 nursery.cancel_scope.cancel()
 
@@ -375,7 +377,7 @@ class ClassicReplication:
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail. A slave's may still come, or be another."""
         if not self._store.role.is_master:
-            self._metadata.offsets.doubt(self._store.next_queue_offset)
+            self._metadata.offsets.doubt(self._store.end_of_queue)
             self._metadata.save_soon()
         elif cut := self._metadata.offsets.cut(self._store.next_queue_offset):
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])

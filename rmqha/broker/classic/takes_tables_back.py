@@ -75,7 +75,9 @@ class TakesTablesBack:
         self._lacks_tables = False
         """Of a new store, or lost, and what peers told is not saved yet with all of the log."""
         self._are_lost = False
-        """At a start there was a log, and some table was not; or they are older than the log that came."""
+        """At a start there was a log, and some table was not."""
+        self._are_older = False
+        """Than the log that has come since: a peer could not be asked."""
         self._began_at = -inf
         self._told_why = ""
         self._has_taken_back = False
@@ -86,8 +88,8 @@ class TakesTablesBack:
 
     @property
     def are_awaited(self) -> bool:
-        """Whether the tables were lost beside a log, and some peer has yet to tell its own."""
-        return self._are_lost and not self._have_told >= self._peers
+        """Whether the tables were lost beside a log, or are older, and some peer has yet to tell its own."""
+        return (self._are_lost or self._are_older) and not self._have_told >= self._peers
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -102,7 +104,7 @@ class TakesTablesBack:
     def why_offsets_unknown(self) -> str:
         """Why a group without an offset here is not told so yet: it would begin at the end, and commit that."""
         is_early = trio.current_time() < self._began_at + _UNKNOWN_S
-        return _AWAITED if self.are_awaited and not self._has_taken_back and is_early else ""
+        return _AWAITED if self._are_lost and self.are_awaited and not self._has_taken_back and is_early else ""
 
     def why_withheld(self, *, may_be_older: bool) -> str:
         """Why no slave may take over the tables here; empty: they are this group's.
@@ -125,25 +127,31 @@ class TakesTablesBack:
         """
         if there is not None and there.max_offset == 0:  # it has lost its store as well since; or nobody has sent yet
             self.told_by.discard(str(peer))
-            if self._lacks_tables and self._store.min_offset == self._store.max_offset:
-                await self._merge(peer)
+            is_empty = self._store.min_offset == self._store.max_offset
+            failure = await self._merge(peer) if self._lacks_tables and is_empty else ""
+            if failure and trio.current_time() < self._began_at + _WAITS_S:
+                raise RemoteProtocolError(f"its topics, groups and offsets could not be taken over: {failure}")
             self._have_told.add(str(peer))
         elif self._lacks_tables:
             await self._take_or_wait(peer, there, is_longer=is_longer)
-        elif is_longer:
-            self.told_by.add(str(peer))
-            if failure := await self._merge(peer):
-                self.told_by.discard(str(peer))
+        elif is_longer or self._are_older:
+            await self._take_newer(peer, there, is_longer=is_longer)
+
+    async def _take_newer(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
+        """The log is what counts, and comes without it, too. Then any peer may know more, longer or not by then."""
+        ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
+        if failure := await self._merge(peer, ends):
+            self._are_older = True
+            self.told_by.discard(str(peer))
+            if failure != self._told_why:
                 known = {"address": address_behind(peer), "reason": failure}
                 logger.warning("master_link.nothing_newer_taken", **known, next=_WITHOUT_NEWER)
-                await self._note_that_they_are_older()
-            await self._metadata.save()
-
-    async def _note_that_they_are_older(self) -> None:
-        """Than the log is going to be: any peer may know more, whether it is longer by then or not."""
-        self._are_lost = self._lacks_tables = True
-        with suppress(StoreWriteError):
-            await self._lost_note.make_in_thread()
+            self._told_why = failure
+            return
+        if is_longer:
+            self.told_by.add(str(peer))
+        self._have_told.add(str(peer))
+        await self._metadata.save()
 
     async def _take_or_wait(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """Who has no more of the log may have lost its own tables as well, and wait for those here."""
@@ -184,7 +192,11 @@ class TakesTablesBack:
         """Why that failed; else empty. ``ends``: where queues end in the log of that peer."""
         is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
-        return await self._tables.merge(address_behind(peer), is_lost=is_lost, next_offset=next_offset, ends=ends)
+        how = {"is_lost": is_lost, "next_offset": next_offset, "ends": ends}
+        if failure := await self._tables.merge(address_behind(peer), **how):  # type: ignore[arg-type]
+            return failure
+        self._metadata.learn_queues(self._store.queues)  # a topic that was deleted there may have messages here since
+        return ""
 
     async def _ends_before(self, offset: int) -> dict[QueueKey, int]:
         """Where queues end in a log that is like this one, and ends there: its tables may have come farther."""
@@ -201,11 +213,11 @@ class TakesTablesBack:
     async def ask_late(self, peers: Callable[[], Sequence[MasterAddress]], probe: ProbeMaster) -> None:
         """Have lost tables from each of ``peers`` that is there, which have no more of the log, while sends come.
 
-        A slave does not take over what this broker began with before a minute has passed.
+        Run it, without end. A slave does not take over what this broker began with before a minute has passed.
         """
-        while self.are_awaited:
+        while True:
             for peer in peers():
-                if str(peer) not in self._have_told:
+                if self.are_awaited and str(peer) not in self._have_told:
                     with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
                         if (there := await probe(peer)) is not None:
                             await self.take(peer, there, is_longer=False)

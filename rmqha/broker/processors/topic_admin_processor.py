@@ -105,13 +105,14 @@ class TopicAdminProcessor:
 
         So there must be no checkpoint between the look at the queues' ends and the deletion.
         """
-        if not self._store.running_flags.is_writeable:  # what came from a peer is not counted before sends are taken
-            await self._store.recover_topic_queue_table()
+        is_waiting = self._store.running_flags.is_peer_longer
+        told = await self._store.next_queue_offsets() if is_waiting else {}  # what came from a peer is counted later
         queue_ids = await self._store.queues.ids_of_in_turns(topic)
         self._check_role()
         config = self._topics.select(topic)
         queue_ids |= set(range(config.queue_nums if config is not None else 0))
-        ends = {queue_id: self._end_of(topic, queue_id) for queue_id in sorted(queue_ids)}
+        queue_ids |= {queue_id for name, queue_id in told if name == topic}
+        ends = {one: max(self._end_of(topic, one), told.get((topic, one), 0)) for one in sorted(queue_ids)}
         ends = {queue_id: end for queue_id, end in ends.items() if end > 0}
         self._topics.expire_deleted()
         self._topics.delete_topic_config(topic, ends, before=self._store.max_offset)

@@ -13,10 +13,12 @@ from rmqha.codec.limits import STAMPS_SIZE_MAX
 
 _Entry = TypeVar("_Entry")
 
-_STAMP_MAX: Final = 2**62
+_STAMP_MAX: Final = 2**53
+_SEEN_MAX: Final = 2**52
+"""No clock says so, and what is noted after it is a stamp, still."""
 _NAME_SIZE_MAX: Final = 1024
 """No topic and group is called that, but an operator may ask for anything."""
-_ENTRY_SIZE: Final = len(":4611686018427387904,")
+_ENTRY_SIZE: Final = len(":9007199254740992,")
 
 
 class ChangeStamps:
@@ -51,10 +53,10 @@ class ChangeStamps:
         """It is here as another broker has it."""
         if len(name) > _NAME_SIZE_MAX:
             return
-        self.drop(name)
+        if self._stamps.pop(name, None) is None:
+            self._size += _size_of(name)
         self._stamps[name] = stamp
-        self._size += _size_of(name)
-        self._last = max(self._last, stamp)
+        self._last = max(self._last, min(stamp, _SEEN_MAX))
         while self._size > STAMPS_SIZE_MAX:
             self.drop(next(iter(self._stamps)))
 
@@ -67,7 +69,7 @@ class ChangeStamps:
         """All is as another broker has it, or this one's file."""
         self._stamps = dict(stamps)
         self._size = sum(map(_size_of, stamps))
-        self._last = max(self._last, *stamps.values(), 0)
+        self._last = max(self._last, min(max(stamps.values(), default=0), _SEEN_MAX))
 
     def adopt_newer(self, stamps: Mapping[str, int]) -> None:
         """What is later there than here."""
@@ -128,4 +130,5 @@ def _stamp(value: object) -> int:
 
 
 def _size_of(name: str) -> int:
-    return len(java_json.dumps(name).encode()) + _ENTRY_SIZE
+    is_plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
+    return (len(name) + 2 if is_plain else len(java_json.dumps(name).encode())) + _ENTRY_SIZE

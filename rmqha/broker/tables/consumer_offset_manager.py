@@ -162,6 +162,7 @@ class ConsumerOffsetManager:
             for key, queue_id in piece:
                 self._forget(key, queue_id)
             await trio.lowlevel.checkpoint()
+        self.changed.note(name_of_group(group))  # again: a slave may have been told of the rest since
         self.removed += 1
 
     def query_offsets(self, group: str, topic: str) -> OffsetsOfQueues:
@@ -201,9 +202,9 @@ class ConsumerOffsetManager:
         """
         table = self._table
         if self._doubted:
-            table = dict(table)
+            table = table | {key: dict(table[key]) for key in {key for key, _ in self._doubted}}
             for (key, queue_id), end in self._doubted.items():
-                table[key] = table[key] | {queue_id: end}
+                table[key][queue_id] = end
         return {"offsetTable": table, "changedOffsets": self.changed.to_json()}
 
     async def to_json_in_turns(self) -> dict[str, Any]:
