@@ -340,10 +340,7 @@ class TopicConfigManager:
 
     def replace_from_json(self, value: dict[str, Any]) -> bool:
         """As :meth:`replace`. Raises RemoteProtocolError if it is no table of topics; nothing has changed."""
-        table = TopicTable.from_json(value)
-        is_new = self.replace(table)
-        self.learned.update(table.learned & self._table.keys())
-        return is_new
+        return self.replace(TopicTable.from_json(value))
 
     def replace(self, table: TopicTable) -> bool:
         """Take over a table (our own file's, or the master's); False if it was taken over before."""
