@@ -175,6 +175,7 @@ class SlaveSynchronize:
         is_lost: bool,
         next_offset: NextOffset | None,
         ends: Mapping[QueueKey, int] | None = None,
+        may_lack_deliveries: bool = False,
     ) -> str:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
@@ -187,6 +188,7 @@ class SlaveSynchronize:
             is_lost: whether the tables here are lost, and nobody has told any since: what has no stamp counts as there.
             next_offset: of a queue here. Of a broker of RocketMQ's only what was consumed behind that is new, as a
                 smaller offset may have been chosen here. None: none was.
+            may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
 
         Returns:
@@ -200,7 +202,9 @@ class SlaveSynchronize:
                 groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
                 offsets, changed = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
                 log_end = await ask_log_end(client)
-                deliveries = await self._ask_deliveries(client, may_lack=changed is None or log_end == 0)
+                deliveries = await self._ask_deliveries(
+                    client, may_lack=may_lack_deliveries or changed is None or log_end == 0
+                )
                 log_end = max(log_end, await ask_log_end(client))
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             if changed is not None:

@@ -77,7 +77,7 @@ class TakesTablesBack:
         self._are_lost = False
         """At a start there was a log, and some table was not."""
         self._are_older = False
-        """Than the log that has come since: a peer could not be asked."""
+        """Than the log: one table alone was lost, or a peer with more of the log could not be asked."""
         self._began_at = -inf
         self._told_why = ""
         self._has_taken_back = False
@@ -104,7 +104,7 @@ class TakesTablesBack:
     def why_offsets_unknown(self) -> str:
         """Why a group without an offset here is not told so yet: it would begin at the end, and commit that."""
         is_early = trio.current_time() < self._began_at + _UNKNOWN_S
-        return _AWAITED if self._are_lost and self.are_awaited and not self._has_taken_back and is_early else ""
+        return _AWAITED if self.are_awaited and not self._has_taken_back and is_early else ""
 
     def why_withheld(self, *, may_be_older: bool) -> str:
         """Why no slave may take over the tables here; empty: they are this group's.
@@ -192,7 +192,8 @@ class TakesTablesBack:
         """Why that failed; else empty. ``ends``: where queues end in the log of that peer."""
         is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
-        how = {"is_lost": is_lost, "next_offset": next_offset, "ends": ends}
+        is_late = trio.current_time() >= self._began_at + _WAITS_S  # who waits for this master in turn never knows more
+        how = {"is_lost": is_lost, "next_offset": next_offset, "ends": ends, "may_lack_deliveries": is_late}
         if failure := await self._tables.merge(address_behind(peer), **how):  # type: ignore[arg-type]
             return failure
         self._metadata.learn_queues(self._store.queues)  # a topic that was deleted there may have messages here since
@@ -236,7 +237,8 @@ class TakesTablesBack:
         """
         is_begun, had_topics = self._store.min_offset < self._store.max_offset, self._metadata.had_topics
         is_noted, are_noted_lost = self._note.look(), self._lost_note.look()
-        self._are_lost = is_begun and (are_noted_lost or not had_topics or bool(self._metadata.files.lost))
+        self._are_lost = is_begun and (are_noted_lost or not had_topics)
+        self._are_older = is_begun and bool(self._metadata.files.lost)
         self._lacks_tables = is_noted or self._are_lost or not had_topics
         self._began_at = trio.current_time()
         if why := self.why_awaited():
