@@ -243,7 +243,7 @@ class BrokerController:
         )
 
     async def _learn_queues(self) -> None:
-        self.metadata.learn_queues(self.store.queues)
+        await self.metadata.learn_queues(self.store.queues)
         if self.role.is_master:
             self.topics.expire_deleted()
         self.topics.deleted.drop_all()

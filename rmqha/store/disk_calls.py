@@ -43,7 +43,7 @@ def _explained(error: OSError, path: str) -> OSError:
         found = os.statvfs(os.path.dirname(path) or ".")
     except OSError:
         return error
-    is_out = found.f_files > 0 and found.f_favail == 0
+    is_out = found.f_files > 0 and found.f_favail == 0 < found.f_bavail  # a full ZFS has neither
     return OSError(error.errno, f"{error.strerror}; no inode is free there ('df -i')") if is_out else error
 
 

@@ -21,7 +21,11 @@ class FreeInodes:
 
     def note(self, disks: Mapping[str, DiskUsage | None]) -> None:
         """Take in what each directory's file system has; None: it did not say. Logged when it changes."""
-        out = [directory for directory, disk in disks.items() if disk is not None and disk.free_inodes == 0]
+        out = [
+            directory
+            for directory, disk in disks.items()
+            if disk is not None and disk.free_inodes == 0 < disk.available  # a full disk of some kinds has neither
+        ]
         before, self.trouble = self.trouble, _trouble(out)
         if self.trouble and not before:
             logger.warning("store.no_inodes", directories=out, next="'df -i'; remove files that nobody needs")

@@ -56,6 +56,14 @@ def decide(broker: BrokerController) -> None:
     broker.topics.update_topic_config(TopicConfig("t", 4, 4, PERM_READ))
 
 
+async def decided_on(master: Machine, broker: BrokerController) -> None:
+    """Slaves have that, too, and the eight messages of before."""
+    await trio.sleep(10)
+    await fill(master, 8)
+    decide(broker)
+    await trio.sleep(30)
+
+
 def decided(broker: BrokerController) -> tuple[int, bool, bool, int | None]:
     """Queues of the topic, what is forbidden, and where the group is."""
     made, topic, group = broker.topics.select("made"), broker.topics.select("t"), broker.groups.select("g")
@@ -113,10 +121,7 @@ async def test_a_slave_that_had_its_tables_from_this_master_tells_nothing(
     """It took the lost tables over after a minute, told them, and the slave that had the group's lost them."""
     master, first, second = three_machines()
     async with master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE), first.broker(**SLAVE):
-        await trio.sleep(10)
-        await fill(master, 8)
-        decide(broker)
-        await trio.sleep(30)
+        await decided_on(master, broker)
     lose(master)
     lose(first, "/" if other == "new" else "config")
     async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **PEERS) as broker:
@@ -156,10 +161,7 @@ async def test_offsets_beyond_the_log_that_two_late_peers_tell_are_cut(
     """Those of the second were not: the next messages were passed over."""
     master, first, second = three_machines()
     async with master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE), first.broker(**SLAVE):
-        await trio.sleep(10)
-        await fill(master, 8)
-        decide(broker)
-        await trio.sleep(30)
+        await decided_on(master, broker)
     async with first.broker(**SLAVE) as one, second.broker(**OTHER_SLAVE) as another:
         for slave in (one, another):
             slave.offsets.commit_offset("g", "t", 0, offset=15)
@@ -208,10 +210,7 @@ async def test_a_peer_of_rocketmqs_that_fails_once_has_told_nothing(
     """Nobody asked again, and its tables were replaced by what was left here."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
-        await trio.sleep(10)
-        await fill(master, 8)
-        decide(broker)
-        await trio.sleep(30)
+        await decided_on(master, broker)
     lose(master)
     ask_range, merge, failures = MasterLink._ask_range, SlaveSynchronize.merge, ["timeout"]
 
@@ -235,10 +234,7 @@ async def test_tables_that_are_awaited_are_told_at_each_start_until_all_peers_ha
     """From the second start on the status was "ok"."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
-        await trio.sleep(10)
-        await fill(master, 8)
-        decide(broker)
-        await trio.sleep(30)
+        await decided_on(master, broker)
     lose(master)
     for _ in range(2):
         async with master.broker(**MASTER, **ONE_PEER), master.client() as client:
@@ -274,10 +270,7 @@ async def test_one_table_alone_that_is_gone_is_missed_and_had_from_the_peer(
     """Nobody told; the slave took over within seconds that no group is forbidden anything."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
-        await trio.sleep(10)
-        await fill(master, 8)
-        decide(broker)
-        await trio.sleep(30)
+        await decided_on(master, broker)
     lose(master, name)
     copy = deepcopy(master.disk.files)
     async with master.broker(**MASTER), master.client() as client:

@@ -276,7 +276,7 @@ def test_no_space_is_told_from_no_inodes(
     """Both are ENOSPC, "No space left on device", and of the one df says that there is space."""
 
     class Stat:
-        f_files, f_favail = 90, 1
+        f_files, f_favail, f_bavail = 90, 1, 5
 
     def full(*_: Any, **__: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -290,8 +290,9 @@ def test_no_space_is_told_from_no_inodes(
     monkeypatch.setattr(os, "statvfs", lambda _: Stat())
     monkeypatch.setattr(os, "open", full)
     monkeypatch.setattr(os, "mkdir", full)
-    for free, told in ((1, False), (0, True)):
-        monkeypatch.setattr(Stat, "f_favail", free)
+    for inodes, blocks, told in ((1, 5, False), (0, 5, True), (0, 0, False)):
+        monkeypatch.setattr(Stat, "f_favail", inodes)
+        monkeypatch.setattr(Stat, "f_bavail", blocks)
         with pytest.raises(StoreWriteError, match="No space left on device") as raised:
             attempts[attempt]()
         assert ("no inode is free" in str(raised.value), raised.value.errno) == (told, errno.ENOSPC)

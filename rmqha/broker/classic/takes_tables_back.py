@@ -97,7 +97,7 @@ class TakesTablesBack:
             return ""
         peers = ", ".join(sorted(self._peers - self._have_told))
         return (
-            f"tables of config/ were lost beside the log, and {peers} of haPeers have yet to tell their own: start them"
+            f"tables here may not be all of this group, and {peers} of haPeers have yet to tell their own: start them"
         )
 
     @property
@@ -143,6 +143,7 @@ class TakesTablesBack:
         if failure := await self._merge(peer, ends):
             self._are_older = True
             self.told_by.discard(str(peer))
+            self._have_told.discard(str(peer))
             if failure != self._told_why:
                 known = {"address": address_behind(peer), "reason": failure}
                 logger.warning("master_link.nothing_newer_taken", **known, next=_WITHOUT_NEWER)
@@ -192,12 +193,16 @@ class TakesTablesBack:
         """Why that failed; else empty. ``ends``: where queues end in the log of that peer."""
         is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
-        is_late = trio.current_time() >= self._began_at + _WAITS_S  # who waits for this master in turn never knows more
-        how = {"is_lost": is_lost, "next_offset": next_offset, "ends": ends, "may_lack_deliveries": is_late}
-        if failure := await self._tables.merge(address_behind(peer), **how):  # type: ignore[arg-type]
-            return failure
-        self._metadata.learn_queues(self._store.queues)  # a topic that was deleted there may have messages here since
-        return ""
+        failure = await self._tables.merge(
+            address_behind(peer),
+            is_lost=is_lost,
+            next_offset=next_offset,
+            ends=ends,
+            may_lack_deliveries=trio.current_time() >= self._began_at + _WAITS_S,  # it may wait for this master in turn
+        )
+        if not failure:  # a topic that was deleted there may have messages here since
+            await self._metadata.learn_queues(self._store.queues)
+        return failure
 
     async def _ends_before(self, offset: int) -> dict[QueueKey, int]:
         """Where queues end in a log that is like this one, and ends there: its tables may have come farther."""

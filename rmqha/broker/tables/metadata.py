@@ -38,6 +38,7 @@ _PAUSE_MAX_S: Final = 0.5
 """A disk that hung for a minute may be well again; sends to new topics wait two seconds for a save."""
 _NOTED_AFTER_MS: Final = 60_000
 """Of two members that have the same the one that was there longer is to be seen, though nothing changes."""
+_QUEUES_AT_ONCE: Final = 1000
 _SAVE_S: Final = 10.0
 """A save that takes longer is told of."""
 _TABLES: Final = (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP, DELAY_OFFSET)
@@ -190,11 +191,15 @@ class MetadataService:
         if not self.had_topics and not self.files.lost:
             self.files.note_missing(TOPICS)
 
-    def learn_queues(self, queues: ConsumeQueueTable) -> None:
-        """Have topics for all queues that hold messages which consumers may see."""
-        for (topic, queue_id), end in queues.next_offsets().items():
-            if max(queues.range_of(topic, queue_id)[0], queues.deleted_end(topic, queue_id)) < end:
-                self.topics.learn_queue(topic, queue_id)
+    async def learn_queues(self, queues: ConsumeQueueTable) -> None:
+        """Have topics for all queues that hold messages which consumers may see. In turns."""
+        start = 0
+        while page := queues.next_offsets(start, _QUEUES_AT_ONCE):
+            for (topic, queue_id), end in page.items():
+                if max(queues.range_of(topic, queue_id)[0], queues.deleted_end(topic, queue_id)) < end:
+                    self.topics.learn_queue(topic, queue_id)
+            start += len(page)
+            await trio.lowlevel.checkpoint()
 
     def _find_origin(self) -> TablesOrigin:
         """A note is of all tables that were saved when it was made: if one of them is lost it says nothing."""
