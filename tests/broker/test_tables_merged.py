@@ -523,3 +523,35 @@ async def test_a_master_that_lost_its_end_sets_its_slave_back_too(autojump_clock
             await trio.sleep(30)
             assert slave.store.max_offset == broker.store.max_offset
             assert slave.offsets.query_offset("g", "t", 0) == 8
+
+
+async def test_what_was_deleted_stays_so_where_the_log_begins_earlier_than_that_of_the_peer_who_tells(
+    autojump_clock: MockClock,
+) -> None:
+    """The peer's log holds nothing of the topic any more: it remembers no more than that all of it was deleted."""
+    master, first, _ = three_machines()
+    async with master.broker(**MASTER) as broker, first.broker(**SLAVE):
+        await trio.sleep(10)
+        await fill(master, 4, topic="gone", queues=2)
+        async with master.client() as client:
+            fields = encode_header(TopicRequestHeader("gone"))
+            deleted = await ask(client, RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=fields))
+            assert deleted.code == 0
+            for _ in range(20):
+                await ask(client, send_request(b"x" * 4000))
+        await trio.sleep(30)
+    lose(first, "commitlog/00000000000000000000")
+    lose(master)
+    async with first.broker(**SLAVE) as slave:
+        await trio.sleep(60)
+        slave.topics.expire_deleted()
+        assert slave.topics.deleted.find("gone") is None
+        async with master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(120)
+            assert broker.topics.select("gone") is None
+        async with master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(60)
+            assert broker.topics.select("gone") is None
+            await fill(master, 1, topic="gone")
+            await seen(broker, topic="gone")
+            assert broker.store.queues.range_of("gone", 0) == (2, 3)

@@ -11,7 +11,8 @@ topic's it is left out, and ``"deletedBefore"`` is its ``before`` or more: a sla
 deleted there stays so. RocketMQ reads neither.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from rmqha.codec.deleted_topic import DeletedTopic
@@ -135,6 +136,25 @@ class DeletedTopics:
         if merged != known and merged.before > 0:
             self._hide(topic, merged)
             self.drop(topic)
+
+    def merge_forgotten(self, topics: Collection[str], *, before: int) -> None:
+        """Another broker deleted these, and its log holds nothing of them any more: all goes that lies ``before``.
+
+        Raises:
+            StoreReadError: one of their queues cannot be read at present.
+        """
+        if self._queues is None or not topics:
+            return
+        ends = {key: end for key, end in self._queues.known_ends.items() if key[0] in topics}
+        for queue in self._queues:
+            if queue.topic in topics and queue.has_messages:
+                key = queue.topic, queue.queue_id
+                ends[key] = max(queue.end_before(before), ends.get(key, 0))
+        tables: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for (topic, queue_id), end in ends.items():
+            tables[topic][queue_id] = end
+        for topic, queues in tables.items():
+            self.merge(topic, DeletedTopic(before, queues), log_end=before)
 
     def _leave_out(self, topic: str, deleted: DeletedTopic) -> None:
         is_gone = deleted.before <= self._log_begins_at()

@@ -291,6 +291,8 @@ class TopicConfigManager:
         for name, deleted in table.deleted.items():
             if name in chosen or stamps.get(name, 0) >= self.changed.of(name):
                 self.deleted.merge(name, deleted, log_end=log_end)
+        forgotten = {name for name, topic in chosen.items() if topic is None and name not in table.deleted}
+        self.deleted.merge_forgotten(forgotten, before=min(table.deleted_before, log_end))
         if chosen:
             self.changed.adopt_newer(stamps)
             self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
