@@ -39,13 +39,11 @@ NextOffset = Callable[[str, int], int]
 _FIRST_AFTER_S: Final = 3.0
 """At the latest, as RocketMQ's slaves; so soon again what has never been taken over yet."""
 _INTERVAL_S: Final = 10.0
-_LOOKS_AGAIN_S: Final = 0.1
 _AWAITED_S: Final = 60.0
 """A master asks its peers every ten seconds; who cannot be asked takes what there is."""
 _LOOKED_AT_ONCE: Final = 256
 """Of a hundred thousand offsets, before everybody else has a turn."""
 _NEWS_AFTER_S: Final = 1.0
-_NEWS_LOOKED_FOR_S: Final = 0.2
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
 
 
@@ -76,6 +74,8 @@ class SlaveSynchronize:
         """The master's tables were lost, and it has yet to hear a peer of its: what is known later here stays."""
         self._known_topics = frozenset[str]()
         """Those that the log alone had told of when tables were asked for the last time."""
+        self._woken = trio.Event()
+        self._topics.on_learned = self.look
 
     @property
     def has_news(self) -> bool:
@@ -105,8 +105,8 @@ class SlaveSynchronize:
         """
         self._unsettled, self.has_taken = None, False
         with trio.move_on_after(_FIRST_AFTER_S):
-            while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
-                await trio.sleep(_LOOKS_AGAIN_S)
+            while not is_joined():
+                await self._woken.wait()
         while True:
             was_joined, self._known_topics = is_joined(), frozenset(self._topics.learned)
             if not is_apart():
@@ -115,20 +115,13 @@ class SlaveSynchronize:
                 await self._link.complain(address)
             with trio.move_on_after(_INTERVAL_S if self.has_taken else _FIRST_AFTER_S):
                 await trio.sleep(_NEWS_AFTER_S)
-                while not self.has_news and is_joined() >= was_joined:  # noqa: ASYNC110 - they tell nobody
-                    await trio.sleep(_NEWS_LOOKED_FOR_S)
+                while not self.has_news and is_joined() >= was_joined:
+                    await self._woken.wait()
 
-    async def when_parted(self, is_joined: Callable[[], bool], doubt: Callable[[], None]) -> None:
-        """``doubt`` what lies beyond this log, whenever it has gone on like the master's and does not any more.
-
-        The master may have lost its end, and come back with other messages in those places.
-        """
-        while True:
-            while not is_joined():  # noqa: ASYNC110 - a connection tells nobody
-                await trio.sleep(_LOOKS_AGAIN_S)
-            while is_joined():  # noqa: ASYNC110
-                await trio.sleep(_LOOKS_AGAIN_S)
-            doubt()
+    def look(self) -> None:
+        """Have :meth:`run` look again whether its log is joined to the master's, and whether there are news."""
+        self._woken.set()
+        self._woken = trio.Event()
 
     async def synchronize(self, address: str, *, term: int | None = None) -> None:
         """Take over the tables; a failure is logged when it changes, and the next round tries again.

@@ -140,6 +140,8 @@ class HAClient:
         self._has_warned = False
         self.final_error: StoreError | None = None
         """Why replication is over for good, if it is: the process's exit code tells of it."""
+        self.on_link: Callable[[], None] = lambda: None
+        """Called when :attr:`is_joined` begins to be true, and when it does not hold any more."""
         self._connection: SlaveConnection | None = None
         self._reported_offset = -1
         self._connections = 0
@@ -221,6 +223,7 @@ class HAClient:
             options=options,
             silence_max_s=options.ha_housekeeping_interval_s,
             beside=partial(self._meet_master, address, stream.local_port),
+            on_joined=self.on_link,
         )
         log = logger.debug if self._is_told_connected else logger.info
         log("ha_client.connected", master=str(address), first_report=start.first_report)
@@ -235,6 +238,8 @@ class HAClient:
             if self._log.max_offset > end or (has_lasted and not connection.session.is_comparing):
                 self._backoff.on_progress()
                 self._told_error = ""
+            if not connection.session.is_comparing:
+                self.on_link()
 
     async def _ask(self, question: Awaitable[LogRange | None]) -> LogRange | None:
         try:

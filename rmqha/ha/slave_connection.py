@@ -46,11 +46,14 @@ class SlaveConnection:
         waits_for_space: bool = True,
         is_finished: Callable[[SlaveSession], bool] = lambda _session: False,
         beside: Callable[[], Awaitable[None]] = trio.sleep_forever,
+        on_joined: Callable[[], None] = lambda: None,
     ) -> None:
         self._log: Final = log
         self._waits_for_space: Final = waits_for_space
         self._is_finished: Final = is_finished
         self._beside: Final = beside
+        self._on_joined: Final = on_joined
+        self._is_joined = False
         self._ack: Final = options.ha_ack
         self._receiver: Final = LogReceiver(
             log, stream, start=start, silence_max_s=silence_max_s, buffer_size=options.stream_buffer_size
@@ -126,12 +129,14 @@ class SlaveConnection:
 
     async def _receive(self) -> None:
         await self._send_first_report()
+        self._tell_if_joined()
         while not self._is_finished(self.session):
             if lack := self._log.lack_of_room:
                 await self._wait_for_space(lack)
             if not await self._receiver.receive():
                 raise trio.BrokenResourceError(self._why_ended())
             self._has_received = True
+            self._tell_if_joined()
             self._acknowledge()
             if self.session.is_master_shorter:
                 raise UnfitMasterError(
@@ -139,6 +144,11 @@ class SlaveConnection:
                     f"the master has nothing more to send at offset {self.session.position}, but this log goes on to "
                     f"{self._log.max_offset}: it lost its tail, or begins later. Nothing is cut here",
                 )
+
+    def _tell_if_joined(self) -> None:
+        if not self._is_joined and not self.session.is_comparing:
+            self._is_joined = True
+            self._on_joined()
 
     async def _wait_for_space(self, lack: str) -> None:
         """A slave on a full disk stops reading; a master at its start cannot wait, and gives up."""

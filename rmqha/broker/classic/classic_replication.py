@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from rmqha.broker import options
+from rmqha.broker.classic.followed_tables import FollowedTables
 from rmqha.broker.classic.takes_tables_back import TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
@@ -22,7 +23,7 @@ from rmqha.broker.plain import plain
 from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.broker.tables.queue_ends_client import NOT_ASKED, QueueEndsClient, address_behind, not_learned
+from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
@@ -40,8 +41,6 @@ from rmqha.tls import secured
 from rmqha.transport import Network
 
 logger = structlog.get_logger()
-
-_DELIVERIES_AWAITED: Final = "how far delayed messages are delivered counts once the log here goes as far as there"
 
 
 class ClassicReplication:
@@ -96,6 +95,7 @@ class ClassicReplication:
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
+        self._followed: Final = self._make_followed(self.ha_client) if self.ha_client is not None else None
         self._takes_back: Final = self._make_takes_back()
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
@@ -104,10 +104,6 @@ class ClassicReplication:
         )
         self._found: FoundMaster | None = None
         """A slave's master, as name servers know it."""
-        self._master_changed = trio.Event()
-        self._followed_ends: QueueEndsClient | None = None
-        """On a slave: asks its master where queues end."""
-        metadata.queue_ends.why_unknown = self._why_ends_unknown
         metadata.why_withheld, metadata.why_awaited = self._why_tables_withheld, self._takes_back.why_awaited
         metadata.offsets.why_unknown = self._why_offsets_unknown
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
@@ -140,6 +136,17 @@ class ClassicReplication:
         if self._config.ha_master_address:
             client.update_master_address(*split_address(self._config.ha_master_address))
         return client
+
+    def _make_followed(self, client: HAClient) -> FollowedTables:
+        followed = FollowedTables(
+            self.slave_synchronize,
+            self._store,
+            self._metadata,
+            master_address=lambda: self._master_address,
+            queue_ends_client=self._queue_ends_client,
+        )
+        client.on_link = partial(followed.on_link, client)
+        return followed
 
     def _make_takes_back(self) -> TakesTablesBack:
         root = self._config.store_path_root_dir
@@ -224,7 +231,8 @@ class ClassicReplication:
     def _on_master(self, found: FoundMaster) -> None:
         """A name server has named a slave's master."""
         self._found = found
-        self._master_changed.set()
+        if self._followed is not None:
+            self._followed.on_master()
         if self.ha_client is not None and not self._config.ha_master_address:
             self.ha_client.update_master_address(*split_told_address(found.ha_address))
 
@@ -278,9 +286,9 @@ class ClassicReplication:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
             nursery.start_soon(self._finish_taking_back)
-            if self.ha_client is not None:
+            if self.ha_client is not None and self._followed is not None:
                 nursery.start_soon(self.ha_client.run)
-                nursery.start_soon(self._follow_tables, self.ha_client)
+                nursery.start_soon(self._followed.run, self.ha_client)
             task_status.started()
 
     async def hand_over(self) -> None:
@@ -291,22 +299,6 @@ class ClassicReplication:
         if self._store.role.is_master:
             await self.ha_service.take_leave()
 
-    async def _follow_tables(self, client: HAClient) -> None:
-        """Take over the master's tables, and those of another one as soon as it is named."""
-        run = partial(self.slave_synchronize.run, is_joined=lambda: client.is_joined, is_apart=lambda: client.is_apart)
-        while True:
-            self._master_changed = changed = trio.Event()
-            address = self._master_address
-            async with trio.open_nursery() as nursery:
-                if address:
-                    self._followed_ends = self._queue_ends_client(address)
-                    nursery.start_soon(self._followed_ends.run)
-                    nursery.start_soon(run, address)
-                parted = partial(self.slave_synchronize.when_parted, lambda: client.is_joined)
-                nursery.start_soon(parted, self._cut_consumer_offsets)
-                await changed.wait()
-                nursery.cancel_scope.cancel()
-
     def _queue_ends_client(self, address: str) -> QueueEndsClient:
         return QueueEndsClient(
             self._network,
@@ -316,21 +308,6 @@ class ClassicReplication:
             check_group=self.master_link.check_group,
             credentials=self.master_link.credentials,
         )
-
-    @property
-    def _why_no_tables(self) -> str:
-        """Why a slave lacks its master's tables, or some; empty: it could give all of them back."""
-        tables = self.slave_synchronize
-        if tables.failure or tables.has_taken:
-            awaited = self._metadata.delay_offsets.are_awaited
-            return tables.failure or (_DELIVERIES_AWAITED if awaited else "")
-        return NOT_ASKED
-
-    def _why_ends_unknown(self) -> str:
-        """Nobody learns from this slave what it does not know itself, and takes it for all there is."""
-        if not self._config.is_slave:
-            return ""
-        return NOT_ASKED if self._followed_ends is None else self._followed_ends.why_unknown
 
     @property
     def _begins_in_doubt(self) -> bool:
@@ -370,15 +347,10 @@ class ClassicReplication:
             nursery.start_soon(finish)
             nursery.start_soon(self._takes_back.ask_late, catch_up.settled, self._probe)
 
-    def _not_learned(self) -> list[str]:
-        """As :func:`not_learned`, of what this slave has from its master."""
-        return not_learned(self._why_no_tables, self._followed_ends, had_tables=self.slave_synchronize.rounds > 0)
-
     def _cut_consumer_offsets(self) -> None:
-        """What was committed beyond the end of a log that lost its tail. A slave's may still come, or be another."""
-        if not self._store.role.is_master:
-            self._metadata.offsets.doubt(self._store.end_of_queue)
-            self._metadata.save_soon()
+        """What was committed beyond the end of a log that lost its tail."""
+        if self._followed is not None:
+            self._followed.doubt()
         elif cut := self._metadata.offsets.cut(self._store.next_queue_offset):
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
@@ -393,7 +365,7 @@ class ClassicReplication:
             "ha": plain(self.ha_service.info()),
             "ha_client": plain(self.ha_client.info()) if self.ha_client is not None else None,
             "circle": (self._config.is_slave and self.group.circle()) or None,
-            "not_learned": self._not_learned() if self._config.is_slave else [],
+            "not_learned": self._followed.not_learned() if self._followed is not None else [],
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             "not_registered": self._names.not_registered(),
             "credentials_kept": self.master_link.credentials_kept or None,

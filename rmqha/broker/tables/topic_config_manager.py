@@ -53,6 +53,8 @@ class TopicConfigManager:
         """Since it was taken over: another broker's table may have got the same version, in the same millisecond."""
         self.on_put: Callable[[], None] = lambda: None
         """Called when a topic is made or grows, or awaited: the table should be saved soon."""
+        self.on_learned: Callable[[], None] = lambda: None
+        """Called when the log tells of a topic that is not known."""
         self.made = 0
         """How many topics sends have made, and operators have made, changed or deleted."""
         self.unsaved: dict[str, int] = {}
@@ -256,6 +258,7 @@ class TopicConfigManager:
         if known is None:
             self.learned.add(topic)
             self._put(TopicConfig(topic, queue_nums, queue_nums))
+            self.on_learned()
         elif known.read_queue_nums < queue_nums:
             sizes = (queue_nums, queue_nums if topic in self.learned else known.write_queue_nums)
             self._put(
