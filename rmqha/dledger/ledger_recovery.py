@@ -147,13 +147,15 @@ def _is_unit_of(index: int, unit: BytesLike) -> bool:
     return unit == whole and size >= BODY_OFFSET
 
 
+def _is_torn(unit: BytesLike, whole: bytes) -> bool:
+    """Whether it is the first bytes of that one, and nothing behind: its writer failed half-way, and told nobody."""
+    return whole.startswith(bytes(unit).rstrip(b"\0"))
+
+
 class _Doubtful(NamedTuple):
     """An entry without its unit, and what the scan knew before it."""
 
-    number: int
-    """Its index."""
-    at: int
-    """Where it begins in the log."""
+    header: EntryHeader
     last: EntryHeader | None
     rewrite_from: int
     first_unproven: EntryHeader | None
@@ -222,6 +224,8 @@ class _Scan:
         unit = self._unit_in_file(next_index) if self._index_proves else None
         if unit is None or not _is_unit_of(next_index, unit) or 0 <= self._cut_from <= next_index:
             return
+        if self._doubtful is not None and _is_torn(unit, _unit(self._doubtful.header)):
+            return
         if decode_index(unit)[0] >= end:
             raise CorruptLogError(
                 end,
@@ -281,14 +285,14 @@ class _Scan:
             self._doubtful = None
             return
         if self._doubtful is None and self._index_proves and header.index > self._kept_index:
-            self._doubtful = _Doubtful(header.index, self.stopped_at, self.last, self.rewrite_from, self.first_unproven)
+            self._doubtful = _Doubtful(header, self.last, self.rewrite_from, self.first_unproven)
         if self.rewrite_from < 0:
             self.rewrite_from = header.index
             self.first_unproven = self.first_unproven or header
 
     def _end_before(self, entry: "_Doubtful") -> None:
-        self.reason = f"the entry of index {entry.number} has no unit in the index: it was never durable"
-        self.stopped_at, self.last = entry.at, entry.last
+        self.reason = f"the entry of index {entry.header.index} has no unit in the index: it was never durable"
+        self.stopped_at, self.last = entry.header.pos, entry.last
         self.rewrite_from, self.first_unproven = entry.rewrite_from, entry.first_unproven
 
 

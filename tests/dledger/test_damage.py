@@ -162,6 +162,17 @@ async def test_a_damaged_unit_behind_the_checkpoint_costs_no_entry(units: list[i
     }
 
 
+@pytest.mark.parametrize("size", [0, 1, 12, 24, 31])
+async def test_a_unit_that_was_written_in_part_proves_nothing(size: int) -> None:
+    """The write failed, and so the entry was acknowledged by nobody: of the term alone its last byte was missing."""
+    disk = await made(committed=4)
+    inode = disk.files[f"/store/dledger-n0/index/{13 * 32 // INDEX_SIZE * INDEX_SIZE:020d}"]
+    inode.write(bytes(32 - size), 13 * 32 % INDEX_SIZE + size)
+    store = reopened(disk)
+    assert isinstance(store, DLedgerMmapFileStore)
+    assert store.ledger_end_index == 12
+
+
 async def test_without_a_unit_behind_it_nothing_proves_an_entry() -> None:
     """Its body may be torn."""
     disk = await made(committed=4)
