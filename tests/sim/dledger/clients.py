@@ -1,7 +1,7 @@
 """Clients of a group: the real DLedgerClient, and what each did and was told, as a history."""
 
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 _Code = DLedgerResponseCode
 PROMPT_S: Final = 1.5
 """In a group in which nothing goes wrong everything is answered within this time, once somebody leads."""
+
+
+class _Began(NamedTuple):
+    """When a request began, and whether every member answered then."""
+
+    at: float
+    all_served: bool
 
 
 class Client:
@@ -67,21 +74,21 @@ class Client:
         name = b"<%s/%d>" % (self.name.encode(), self._count)
         body = name * (1 + -(-size // len(name)))  # without zeros: what a power cut tears off shows
         operation = self.world.history.append(self.name, body)
-        began_at, answer = trio.current_time(), AppendEntryResponse(_Code.UNKNOWN)
+        began, answer = self._begin(), AppendEntryResponse(_Code.UNKNOWN)
         try:
             answer = await self.client.append(body)
         except RemotingConnectError:
             answer = AppendEntryResponse(_Code.METADATA_ERROR)
         is_there = answer.code == _Code.SUCCESS
         self._answered(operation, answer.code, Place(answer.index, answer.term, answer.pos) if is_there else None)
-        self._check_prompt(operation, answer.code, began_at)
+        self._check_prompt(operation, answer.code, began)
         if is_there:
             self.world.known_end = max(self.world.known_end, answer.index)
         return is_there
 
     async def get(self, index: int) -> None:
         """Read an entry."""
-        operation, began_at = self.world.history.get(self.name, index), trio.current_time()
+        operation, began = self.world.history.get(self.name, index), self._begin()
         try:
             answer = await self.client.get(index)
         except RemotingConnectError:
@@ -89,7 +96,7 @@ class Client:
         entry = answer.entries[0] if answer.entries else None
         place = None if entry is None else Place(entry.index, entry.term, entry.pos)
         self._answered(operation, answer.code, place, None if entry is None else bytes(entry.body))
-        self._check_prompt(operation, answer.code, began_at)
+        self._check_prompt(operation, answer.code, began)
 
     def _answered(self, operation: Operation, code: int, place: Place | None, found: bytes | None = None) -> None:
         self.world.history.answered(operation, code, place=place, found=found)
@@ -98,12 +105,15 @@ class Client:
         )
         self.world.journal.mark(f"{'append' if operation.is_append else 'get'}: {int(code)}")
 
-    def _check_prompt(self, operation: Operation, code: int, began_at: float) -> None:
+    def _begin(self) -> _Began:
+        return _Began(trio.current_time(), all(machine.serves for machine in self.world.machines.values()))
+
+    def _check_prompt(self, operation: Operation, code: int, began: _Began) -> None:
         """S11: every request is answered in time by a member that lives; and well, if nothing is wrong."""
         world, now = self.world, trio.current_time()
-        lives = max(world.died_at.values(), default=-inf) < began_at and all(m.serves for m in world.machines.values())
+        lives = began.all_served and max(world.died_at.values(), default=-inf) < began.at
         if code == _Code.TIMEOUT and lives:
             world.checker.violation("S11", f"nobody answered: {operation.describe()}")
-        is_late = code not in {_Code.SUCCESS, _Code.INDEX_OUT_OF_RANGE} or now - began_at > PROMPT_S
-        if world.is_calm_since <= began_at and is_late:
-            world.checker.violation("S11", f"code {code} after {now - began_at:.1f} s: {operation.describe()}")
+        is_late = code not in {_Code.SUCCESS, _Code.INDEX_OUT_OF_RANGE} or now - began.at > PROMPT_S
+        if world.is_calm_since <= began.at and is_late:
+            world.checker.violation("S11", f"code {code} after {now - began.at:.1f} s: {operation.describe()}")
