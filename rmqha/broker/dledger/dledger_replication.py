@@ -41,7 +41,7 @@ from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
 
-_NOT_HANDED_OVER: Final = "no member took what came since it asked last: the next to lead may not know of it"
+_NOT_HANDED_OVER: Final = "no member took what came since it asked last: start this one again before it is taken away"
 _LOOKS_AGAIN_S: Final = 0.01
 _SLOW_S: Final = 10.0
 """A leader that is not yet master after this time logs what it waits for, and again each time it has passed."""
