@@ -21,11 +21,13 @@ class Replica:
     Attributes:
         facts: what it says of itself; None: nobody answers there.
         listens: something takes connections there, or on its HA port.
+        is_peer: nothing that is known here has ever named it as the master.
     """
 
     address: str
     facts: dict[str, Any] | None
     listens: bool = False
+    is_peer: bool = False
 
     @property
     def is_slave(self) -> bool:
@@ -98,6 +100,10 @@ def obstacles(own: dict[str, Any], others: Iterable[Replica], old_store: OldStor
                 earlier = f"{one.address} holds {_begin(own) - _begin(one.facts):,} bytes before this log begins"
                 told = "promote that one: groups that have not had them pass over them here"
                 found.append(Obstacle(earlier, told, accepted_by="--accept-later-begin"))
+        elif one.is_peer and one.facts is None and one.listens:
+            unknown = f"what {one.address} holds is not known: it is listened on, and does not answer"
+            told = "have it go on ('kill -CONT' if it was stopped), or end it: it may hold more, or be the master"
+            found.append(Obstacle(unknown, told))
         elif one.facts is not None or one.listens:
             said = f"says that it is {one.facts.get('role', 'a broker')}" if one.facts else "is listened on"
             found.append(Obstacle(f"the old master may be alive: {one.address} {said}", "stop it for good first"))

@@ -61,6 +61,13 @@ def other_addresses(
     return [address for address in dict.fromkeys(found) if address != own_address(config)], silent
 
 
+def master_addresses(config: BrokerConfig, own: dict[str, Any]) -> set[str]:
+    """The listenPorts of those that were named as the slave's master."""
+    followed = (own.get("ha_client") or {}).get("master")
+    ha_addresses = map(split_told_address, filter(None, [config.ha_master_address, followed]))
+    return {config.master_address, *(join_address(host, port - 1) for host, port in ha_addresses)}
+
+
 def ask_replica(address: str, *, timeout_s: float) -> Replica:
     """What answers at a listenPort; one that hangs, or whose HA port alone is open, listens."""
     try:

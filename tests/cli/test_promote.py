@@ -59,6 +59,8 @@ def test_nothing_speaks_against_the_longest_slave_of_a_master_that_is_gone() -> 
             "the old master may be alive: 10.0.0.1:10911 says that it is a broker",
         ),
         (Replica(MASTER, None, listens=True), "the old master may be alive: 10.0.0.1:10911 is listened on"),
+        (Replica(OTHER, None, listens=True, is_peer=True), "what 10.0.0.3:10911 holds is not known: it is listened on"),
+        (Replica(OTHER, master(), is_peer=True), "the old master may be alive: 10.0.0.3:10911 says that it is"),
         (Replica(OTHER, slave("waiting", max_offset=101)), "10.0.0.3:10911 holds 1 bytes more"),
         (Replica(OTHER, {"role": "SLAVE", "starting": {"for_s": 1}}), "10.0.0.3:10911 is starting"),
     ],
@@ -340,7 +342,7 @@ def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
     assert (told["executed"], [one["what"] for one in told["obstacles"]]) == (False, [f"{OTHER} holds 400 bytes more"])
     replicas(own=slave("waiting"), other=slave("waiting", broker_id=2, max_offset="many"))
     assert run([*command, "--peer", OTHER]) == 1
-    assert f"the old master may be alive: {OTHER} is listened on" in capsys.readouterr().err
+    assert f"what {OTHER} holds is not known: it is listened on, and does not answer" in capsys.readouterr().err
     replicas()
     assert run(command) == 3
     replicas(own=slave("waiting", broker_id=7))

@@ -173,6 +173,10 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"storePathRootDir": "/a", "storePathCommitLog": "/a/"}, "must be a directory of its own"),
         ({"brokerRole": "SLAVE", "haMasterAddress": "127.0.0.1:10912"}, "is this broker's own HA port"),
         ({"brokerRole": "SLAVE", "haMasterAddress": "localhost:9", "haListenPort": "9"}, "name the master's"),
+        (
+            {"brokerRole": "SLAVE", "haMasterAddress": "10.0.0.2:10912", "masterAddress": "127.0.0.1:10911"},
+            "masterAddress=127.0.0.1:10911 is this broker's own listenPort",
+        ),
         ({"haPeers": "10.0.0.2:10912,127.0.0.1:10912"}, "haPeers names 127.0.0.1:10912, this broker's own HA port"),
         ({"haPeers": "10.0.0.2:10912,10.0.0.2:10912"}, "names 10.0.0.2:10912 twice: each replica counts once"),
         ({"haPeers": "127.0.0.2:10912", "brokerIP1": "127.0.0.2"}, "own HA port; name the other replicas only"),
