@@ -145,6 +145,7 @@ class BrokerStatus:
             "damaged_records": store.damaged_records.describe(store.min_offset) or None,
             "dropped": store.dropped or None,
             "undeliverable": _undeliverable(store.stats.undeliverable_messages) or None,
+            "damaged_marks": _damaged_marks(len(store.stats.damaged_marks)) or None,
             "hidden_messages": store.hidden_messages(),
             "deleted_early": store.cleaner.early.facts(now=self._clock()),
             "topics_refused": self._tables.topics.refused.facts(now_ms=self._now_ms()),
@@ -180,6 +181,13 @@ def _undeliverable(count: int) -> str:
         return ""
     were = "delayed message was" if count == 1 else "delayed messages were"
     return f"{count:,} {were} left out since the start, never to be delivered (schedule.undeliverable in the log)"
+
+
+def _damaged_marks(count: int) -> str:
+    if not count:
+        return ""
+    were = "a mark" if count == 1 else f"{count:,} marks"
+    return f"{were} of ended transactions could not be read; those that may have ended are put aside, and nobody asked"
 
 
 def readable_bytes(size_bytes: int) -> str:

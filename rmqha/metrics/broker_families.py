@@ -106,6 +106,8 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
     damaged = len(broker.store.damaged_records.offsets(broker.store.min_offset))
     yield gauge("rmqha_damaged_records", "In the log, met by pulls, and not what was stored.", damaged)
     yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)
+    damaged_marks = len(broker.store.stats.damaged_marks)
+    yield gauge("rmqha_damaged_marks", "Of ended transactions, met since the start, and not readable.", damaged_marks)
     left_out = broker.store.stats.undeliverable_messages
     yield counter("rmqha_undeliverable_messages", "Delayed ones that were left out: they can never be put.", left_out)
 
@@ -117,6 +119,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
     told = {
         "lost_queues": store.queue_rebuild.describe(),
         "damaged_records": store.damaged_records.describe(store.min_offset),
+        "damaged_marks": store.stats.damaged_marks,
         "dropped": store.dropped,
         "index": store.index.trouble,
         "not_saved": broker.metadata.trouble,

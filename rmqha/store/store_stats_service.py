@@ -50,6 +50,7 @@ class StoreStatsService:
         unsafe_puts: since when there are such.
         sends_refused: requests of producers that were refused before anything was put.
         undeliverable_messages: delayed messages that could not be put where they belong, and never can.
+        damaged_marks: places of the marks of transactions that were met and could not be read.
         get_message_times_total_found: pulls that found messages.
         get_message_times_total_miss: pulls that found none.
         get_message_transfered_msg_count: messages that pulls found.
@@ -67,6 +68,7 @@ class StoreStatsService:
         self.unsafe_puts: Final = UnsafePuts()
         self.sends_refused = 0
         self.undeliverable_messages = 0
+        self.damaged_marks: Final = set[int]()
         self.get_message_times_total_found = 0
         self.get_message_times_total_miss = 0
         self.get_message_transfered_msg_count = 0

@@ -81,7 +81,7 @@ def test_marks_are_rocketmqs_byte_for_byte(stored: list[StoredMessage]) -> None:
     marks = [message for message in stored if message.topic == OP_TOPIC]
     assert len(marks) == 6
     for mark in marks:
-        (queue_offset, (offset,)) = mark_in(memoryview(mark.encode()))
+        queue_offset, (offset,), _ = mark_in(memoryview(mark.encode()))
         assert queue_offset == mark.queue_offset
         record = removal_mark(offset, store_host=mark.store_host_raw, born_timestamp_ms=mark.born_timestamp_ms)
         assert bytes_of(record, mark) == mark.encode()
@@ -177,7 +177,7 @@ def test_a_mark_may_be_of_hosts_with_long_addresses(stored: list[StoredMessage])
     mark = next(message for message in stored if message.topic == OP_TOPIC)
     record = removal_mark(4711, store_host=bytes(15) + b"\x01" + mark.store_host_raw[4:], born_timestamp_ms=0)
     assert len(record.born_host_raw) == 20
-    assert mark_in(memoryview(bytes_of(record, mark))) == (mark.queue_offset, [4711])
+    assert mark_in(memoryview(bytes_of(record, mark))) == (mark.queue_offset, [4711], mark.physical_offset)
 
 
 def test_what_is_no_half_message_belongs_nowhere(stored: list[StoredMessage]) -> None:

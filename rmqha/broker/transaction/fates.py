@@ -24,10 +24,13 @@ class Fates:
     Attributes:
         known_from: of half messages from here on it is known here whether they have ended; of one that lies before,
             and has not as far as is remembered, the log has to be asked.
+        undecided_before: of those before here that are not known to have ended nobody knows it: marks behind them are
+            damaged.
+        marks_begin: the first mark that was read before anybody was told.
     """
 
     def __init__(self, *, kept_max: int = KEPT_MAX) -> None:
-        self.known_from = 0
+        self.known_from = self.undecided_before = self.marks_begin = 0
         self._kept_max = kept_max
         self._places = OrderedDict[int, list[int]]()
         """By each place of one that has not ended all places where it is known to lie, in order."""
@@ -116,7 +119,12 @@ class Fates:
 
     def is_known(self, offset: int) -> bool:
         """Whether it is known here if the half message at ``offset`` has ended."""
-        return offset >= self.known_from or self.has_ended(offset)
+        return self.has_ended(offset) or (offset >= self.known_from and not self.is_undecided(offset))
+
+    def is_undecided(self, offset: int) -> bool:
+        """Whether a mark that is damaged may be that of the half message at ``offset``, at its last place, too."""
+        places = self._places_of(offset)
+        return places is not _ENDED and places[-1] < self.undecided_before
 
     def _places_of(self, offset: int) -> list[int]:
         if offset in self._ended:

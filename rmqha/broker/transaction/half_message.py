@@ -26,7 +26,7 @@ from rmqha.codec.properties import (
     pairs_of,
 )
 from rmqha.codec.record.encoder import PreparedRecord, prepare, without_nul
-from rmqha.codec.record.layout import SysFlag, fields_struct, fixed_part
+from rmqha.codec.record.layout import SysFlag, fields_struct, fixed_part, physical_offset_at
 from rmqha.codec.record.message import StoredMessage
 from rmqha.errors import RemoteProtocolError
 from rmqha.store.status import AppendResult
@@ -61,6 +61,8 @@ class Mark(NamedTuple):
     """Its own place."""
     half_offsets: list[int]
     """Theirs."""
+    physical_offset: int | None
+    """Where it lies in the log; None: it cannot be read, and may be of any half message before it."""
 
 
 def half_properties(stored: bytes, *, topic: str, queue_id: int) -> bytes:
@@ -167,15 +169,16 @@ def removal_mark(queue_offset: int, *, store_host: bytes, born_timestamp_ms: int
 
 
 def mark_in(record: memoryview) -> Mark:
-    """Of a record in the log that a broker stored; of no half message if its body is damaged.
+    """Of a record in the log that a broker stored; damaged if its body is.
 
     There may be many to read before anybody may end a transaction: this takes a fraction of the time of decoding.
     """
     crc, queue_offset, _, body_at, topic_at = _parts_of(record)
     body = bytes(record[body_at:topic_at])
     if crc32(body) & 0x7FFFFFFF != crc:
-        return Mark(queue_offset, [])
-    return Mark(queue_offset, _numbers(bytes(record[topic_at + _TOPIC_SIZE :]), body))
+        return Mark(queue_offset, [], None)
+    half_offsets = _numbers(bytes(record[topic_at + _TOPIC_SIZE :]), body)
+    return Mark(queue_offset, half_offsets, physical_offset_at(record))
 
 
 HalfKey = bytes

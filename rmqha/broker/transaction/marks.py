@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import trio
 
 from rmqha.broker.transaction.fates import KEPT_MAX, Fates
-from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC, first_place
+from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC, Mark, first_place
 from rmqha.broker.transaction.places import EarlierPlaces
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.codec.record.message import StoredMessage
@@ -27,6 +27,7 @@ _SHARE: Final = 4
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
 _NOT_DISPATCHED: Final = "the log's end cannot be read yet: whether the transaction has ended is not known"
+_DAMAGED: Final = "whether the transaction has ended is not known: a mark that may tell it is damaged"
 _TOO_MANY: Final = "whether the transaction has ended is not known: too many others are looked for before it"
 
 Complete = Callable[[str], None]
@@ -41,6 +42,31 @@ class _Wanted(NamedTuple):
     completes: list[Complete]
 
 
+class Damage:
+    """Marks that cannot be read: each may be of any half message before the next mark that can be."""
+
+    def __init__(self, bridge: TransactionalMessageBridge, fates: Fates) -> None:
+        self._bridge: Final = bridge
+        self._fates: Final = fates
+        self._is_open = False
+
+    def note(self, mark: Mark) -> None:
+        """The next one in their queue."""
+        if mark.physical_offset is None:
+            self._is_open = True
+        elif self._is_open:
+            self._is_open = False
+            self._doubt(self._bridge.first_behind(HALF_TOPIC, mark.physical_offset))
+
+    def end(self) -> None:
+        """No mark follows."""
+        if self._is_open:
+            self._doubt(self._bridge.end_of(HALF_TOPIC))
+
+    def _doubt(self, before: int) -> None:
+        self._fates.undecided_before = max(self._fates.undecided_before, before)
+
+
 async def learn_marks(bridge: TransactionalMessageBridge, fates: Fates) -> set[int]:
     """Tell ``fates`` which half messages have ended by the last marks, and from which one on they tell all.
 
@@ -51,13 +77,15 @@ async def learn_marks(bridge: TransactionalMessageBridge, fates: Fates) -> set[i
         StoreError: they cannot be read at present.
     """
     first, end = bridge.range_of(OP_TOPIC)
-    begin, marked = max(first, end - KEPT_MAX), set[int]()
+    fates.marks_begin = begin = max(first, end - KEPT_MAX)
+    marked = set[int]()
     if begin > first and (before := bridge.position_of(OP_TOPIC, begin - 1)) is not None:
         fates.known_from = max(fates.known_from, bridge.first_behind(HALF_TOPIC, before))
-    offset = begin
+    offset, damage = begin, Damage(bridge, fates)
     while offset < end:
         found, next_offset = bridge.read_marks(offset)
         for mark in found:
+            damage.note(mark)
             for place in mark.half_offsets:
                 fates.end(place, mark=mark.queue_offset)
                 marked.add(place)
@@ -65,6 +93,7 @@ async def learn_marks(bridge: TransactionalMessageBridge, fates: Fates) -> set[i
             break
         offset = next_offset
         await trio.lowlevel.checkpoint()
+    damage.end()
     return marked
 
 
@@ -146,20 +175,25 @@ class MarkSearch:
 
     async def _search(self, places: frozenset[int], physical_offset: int) -> str:
         try:
-            if await self._find(places, physical_offset):
-                self._on_found(max(places))
+            is_found, problem = await self._find(places, physical_offset)
         except StoreError as error:
             return str(error)
-        return ""
+        if is_found:
+            self._on_found(max(places))
+        return problem
 
-    async def _find(self, places: frozenset[int], physical_offset: int) -> bool:
+    async def _find(self, places: frozenset[int], physical_offset: int) -> tuple[bool, str]:
+        """Whether there is a mark; if none is found, why there may be one nevertheless."""
+        problem = ""
         begin = offset = self._bridge.first_behind(OP_TOPIC, physical_offset)
         while offset - begin < KEPT_MAX:
             found, next_offset = self._bridge.read_marks(offset)
             if any(not places.isdisjoint(mark.half_offsets) for mark in found):
-                return True
+                return True, ""
+            if any(mark.physical_offset is None for mark in found):
+                problem = _DAMAGED
             if next_offset == offset:
                 break
             offset = next_offset
             await trio.lowlevel.checkpoint()
-        return False
+        return False, problem

@@ -26,7 +26,7 @@ from rmqha.broker.transaction.half_message import (
     without_first_place,
 )
 from rmqha.codec.consume_queue import FILLER_SIZE
-from rmqha.codec.record.layout import SysFlag, physical_offset_at
+from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.message import StoredMessage, decode_message
 from rmqha.errors import CorruptLogError, StoreReadError
 from rmqha.log_limit import LogLimit
@@ -81,6 +81,8 @@ class TransactionalMessageBridge:
         self._arrived = trio.Event()
         self._unreadable_since = self._unreadable_at = -inf
         self._lines: Final = LogLimit()
+        self._passed_over: int | None = None
+        """The last mark that was."""
         store.queues.on_arrival.append(self._on_arrival)
 
     def _on_arrival(self, topic: str, _queue_id: int, queue_end: int) -> None:
@@ -128,8 +130,8 @@ class TransactionalMessageBridge:
     def read_records(self, topic: str, offset: int, *, count: int = 32) -> tuple[tuple[memoryview, ...], int]:
         """As :meth:`read`, undecoded.
 
-        A record that is damaged is passed over where its queue cannot be built again: all transactions would wait. Of
-        an old mark that nobody needs any more nobody is told: the log that holds it would take no more messages.
+        A record that is damaged is passed over where its queue cannot be built again: all transactions would wait. The
+        store is not told of a mark, which may be an old one: the log that holds it would take no more messages.
         """
         is_mark = topic == OP_TOPIC
         try:
@@ -139,6 +141,8 @@ class TransactionalMessageBridge:
                 raise
             facts = {"topic": topic, "offset": offset, "reason": str(error)}
             self._lines.log(logger.error, "transaction.passed_over", **facts, next=_DAMAGED_NEXT)
+            if is_mark:
+                self._passed_over = offset
             return (), offset + 1
         return result.views, result.next_begin_offset if result.max_offset > offset else offset
 
@@ -156,15 +160,34 @@ class TransactionalMessageBridge:
     def read_marks(self, offset: int) -> tuple[list[Mark], int]:
         """Some marks from ``offset`` on in their queue, and where to go on; there if nothing more can be seen yet.
 
+        Those that are damaged are among them, and counted.
+
         Raises:
             StoreReadError: nothing can be read at present.
         """
+        self._passed_over = None
         views, next_offset = self.read_records(OP_TOPIC, offset)
-        return [self._of_what_lay_before(mark_in(view), physical_offset_at(view)) for view in views], next_offset
+        marks = [self._of_what_lay_before(mark_in(view)) for view in views]
+        if self._passed_over is not None:
+            marks.append(Mark(self._passed_over, [], None))
+        for mark in marks:
+            if mark.physical_offset is None:
+                self._note_damaged(mark.queue_offset)
+        return marks, next_offset
 
-    def _of_what_lay_before(self, mark: Mark, at: int) -> Mark:
+    def _note_damaged(self, offset: int) -> None:
+        damaged = self._store.stats.damaged_marks
+        if offset not in damaged:
+            damaged.add(offset)
+            facts = {"offset": offset, "consequence": "open half messages that it may be of are put aside"}
+            self._lines.log(logger.error, "transaction.mark_damaged", **facts, next=_DAMAGED_NEXT)
+
+    def _of_what_lay_before(self, mark: Mark) -> Mark:
         """Where the queue of half messages began anew, an old mark names places of others, which lie behind it."""
-        return Mark(mark.queue_offset, [place for place in mark.half_offsets if self._lies_before(at, place)])
+        at = mark.physical_offset
+        if at is None:
+            return mark
+        return mark._replace(half_offsets=[place for place in mark.half_offsets if self._lies_before(at, place)])
 
     def _lies_before(self, at: int, place: int) -> bool:
         """Whether the message at a ``place`` of its queue does, or went with the log's first files.

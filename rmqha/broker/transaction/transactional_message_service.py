@@ -33,7 +33,7 @@ from rmqha.broker.transaction.half_message import (
     removal_mark,
     without_first_place,
 )
-from rmqha.broker.transaction.marks import MarkSearch, learn_commits, learn_marks
+from rmqha.broker.transaction.marks import Damage, MarkSearch, learn_commits, learn_marks
 from rmqha.broker.transaction.places import EarlierPlaces, learn_places
 from rmqha.broker.transaction.rules import TransactionRules
 from rmqha.broker.transaction.transactional_message_bridge import NextHalf, TransactionalMessageBridge
@@ -55,6 +55,7 @@ _TAKES_MORE_S: Final = 0.1
 _NOT_MARKED_NEXT: Final = (
     "tried again every second; if this broker ends before it is stored, the same end may be taken once more afterwards"
 )
+_UNDECIDED: Final = "a mark that may be its own is damaged: whether it was committed or rolled back is not known"
 _SAFE_S: Final = 10.0
 """A round waits so long for what is written to be safe; otherwise the next one saves how far both are."""
 
@@ -243,9 +244,12 @@ class TransactionalMessageService:
 
     async def _read_marks(self, mastership: _Mastership) -> None:
         """All that are there, so that nobody is asked about what has ended."""
+        damage = Damage(self._bridge, mastership.fates)
         while self._is_present(mastership):
             marks, next_offset = self._bridge.read_marks(mastership.op_offset)
             for mark in marks:
+                if mark.queue_offset <= mastership.fates.marks_begin:
+                    damage.note(mark)
                 for half_offset in mark.half_offsets:
                     mastership.fates.end(half_offset, mark=mark.queue_offset)
                     if half_offset >= mastership.half_offset:
@@ -283,6 +287,8 @@ class TransactionalMessageService:
             return True
         if mastership.fates.is_ending(half.queue_offset, first_offset):
             return False
+        if mastership.fates.is_undecided(half.queue_offset):
+            return await self._discard(half, _UNDECIDED)
         age_s = (self._now_ms() - half.born_timestamp_ms) / 1000
         if reason := self._discard_reason(half, age_s):
             return await self._discard(half, reason)
