@@ -44,6 +44,8 @@ _TAILS_MAX: Final = 4
 """So many times what was asked for is read of the log at most."""
 _QUEUES_AT_ONCE: Final = 256
 _DAMAGED_NEXT: Final = "'rmqha log verify STORE' shows what is damaged; docs/operations.md, 'A damaged record'"
+_DAMAGED_MAX: Final = 10_000
+"""So many damaged marks are counted; more say nothing more."""
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
 
@@ -177,7 +179,7 @@ class TransactionalMessageBridge:
 
     def _note_damaged(self, offset: int) -> None:
         damaged = self._store.stats.damaged_marks
-        if offset not in damaged:
+        if offset not in damaged and len(damaged) < _DAMAGED_MAX:
             damaged.add(offset)
             facts = {"offset": offset, "consequence": "open half messages that it may be of are put aside"}
             self._lines.log(logger.error, "transaction.mark_damaged", **facts, next=_DAMAGED_NEXT)
