@@ -17,7 +17,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     uncommittedForS
                    so many seconds a leader's entries have waited for a majority, and none was committed
     deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
-    formerMembers  the members that it has noted, if these are not the present ones
+    formerMembers  the members that it has noted, if these are not the present ones; none: it has noted nobody
 """
 
 from collections import Counter

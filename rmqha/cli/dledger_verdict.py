@@ -69,8 +69,10 @@ def why_uncommitted(seconds: int | None) -> list[str]:
 
 def why_unnoted(former: Sequence[str] | None) -> list[str]:
     """Return what is wrong with a member that has other members noted: of these its next start goes out."""
-    if not former:
+    if former is None:
         return []
+    if not former:
+        return ["has not noted yet who the members are: its next start would go out from any"]
     return [f"has not noted the present members yet, but still has {', '.join(former)}"]
 
 

@@ -101,7 +101,7 @@ class MemberStatus:
     deleted_early_s: int | None = None
     """So many seconds ago a file was last deleted before it had expired, for lack of room; None: none was."""
     former_members: tuple[str, ...] | None = None
-    """Who is noted here as having committed last, if these are not the present members."""
+    """Who is noted here as having committed last, if these are not the present members; empty: nobody is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,9 +78,6 @@ class Membership:
     Until then the note stays as it is. A list that was tried in vain says nothing of what its members have. What is
     committed in a term is so by the list of its leader, which is asked: in a rolling restart it may be another one.
     A leader whose term has no entry appends one where a member, itself or another, has yet to note the list.
-
-    Attributes:
-        former: the members that are noted, if these are not the present ones.
     """
 
     def __init__(
@@ -111,13 +108,20 @@ class Membership:
         self._silent = set[str]()
         """Those of them who have not told."""
         self._is_awaited = False
-        """One of them has other members noted."""
+        """One of them has yet to note these members."""
         noted = self._look()
         self._is_noted = noted == self._present
         members = noted.get("members")
-        self.former: tuple[str, ...] | None = None
-        if isinstance(members, list) and members and not self._is_noted:
-            self.former = tuple(map(str, members))
+        self._noted_before: Final = tuple(map(str, members)) if isinstance(members, list) else ()
+
+    @property
+    def former(self) -> tuple[str, ...] | None:
+        """The members that are noted, if these are not the present ones: empty if none are.
+
+        None: the present ones are, or there is no entry yet, which others could miss.
+        """
+        is_at_stake = self._noted_before or self._store.ledger_end_index >= 0
+        return self._noted_before if is_at_stake and not self._is_noted else None
 
     def _look(self) -> dict[str, Any]:
         try:
@@ -135,7 +139,7 @@ class Membership:
             if not self._is_noted and self._has_committed():
                 try:
                     await self._disk.replace_bytes_in_thread(self._path, json.dumps(self._present).encode())
-                    self._is_noted, self.former = True, None
+                    self._is_noted = True
                 except StoreWriteError as error:
                     if str(error) != told:
                         told = str(error)
@@ -143,11 +147,16 @@ class Membership:
             await trio.sleep(_LOOKS_AGAIN_S)
 
     def _commit_for_notes(self) -> None:
-        """As a leader whose term has no entry: where nobody has a former list, there is none to be appended."""
+        """As a leader whose term has no entry: where all have noted their members, there is none to be appended.
+
+        Who runs with another list, or has no entry, is asked until it has this one, and some: then it has yet to note.
+        """
+        if self._store.ledger_end_index < 0:
+            return
         if self._asked_in != self._state.curr_term:
             self._asked_in, self._is_awaited = self._state.curr_term, False
             self._silent = {peer for peer in self._peers if peer != self._state.self_id}
-        if self.former or self._is_awaited:
+        if self.former is not None or self._is_awaited:
             self._append_barrier()
             return
         for peer in sorted(self._silent):
@@ -156,8 +165,11 @@ class Membership:
     def _on_told(self, peer: str, term: int, response: MetadataResponse | None) -> None:
         if response is None or self._asked_in != term:
             return
-        self._silent.discard(peer)
-        if response.rmqha_status is not None and response.rmqha_status.former_members:
+        status = response.rmqha_status
+        has_list = not response.peers or sorted(response.peers) == self._peers
+        if has_list and (status is None or status.end_index >= 0):
+            self._silent.discard(peer)
+        if status is not None and status.former_members is not None:
             self._is_awaited = True
 
     def _has_committed(self) -> bool:

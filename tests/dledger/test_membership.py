@@ -193,7 +193,8 @@ async def test_a_member_says_that_the_former_list_counts_until_it_has_noted_the_
     """The next member was taken away as soon as all were in sync, and no start was left that was not refused."""
     group = ServerGroup(nursery)
     await with_a_fourth(group)
-    assert former_of(group) == [("n0", "n1", "n2")] * 3 + [None]
+    former = former_of(group)
+    assert (former[:3], former[3] or ()) == ([("n0", "n1", "n2")] * 3, ())
     await trio.sleep(5)
     assert former_of(group) == [None] * 4
     assert [noted_by(member) for member in group.members.values()] == [["n0", "n1", "n2", "n3"]] * 4
@@ -218,6 +219,65 @@ async def test_a_member_that_missed_it_notes_the_list_in_a_group_without_appends
     await trio.sleep(10)
     assert noted_by(group.members[late]) == ["n0", "n1", "n2", "n3"]
     assert former_of(group) == [None] * 4
+
+
+async def test_a_member_that_was_emptied_notes_its_group_in_one_without_appends(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It never did, was in sync, and took any list at its next start."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    await trio.sleep(5)
+    for member in group.members.values():
+        member.kill()
+    await group.start("n0", "n1")
+    await group.wait_leader()
+    await trio.sleep(30)
+    emptied = group.members["n2"]
+    emptied.disk.files.clear()
+    await group.start("n2")
+    await trio.sleep(10)
+    assert noted_by(emptied) == ["n0", "n1", "n2"]
+    assert former_of(group) == [None] * 3
+
+
+async def test_a_member_says_that_it_has_noted_nobody(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    group = ServerGroup(nursery, size=1)
+    await group.start()
+    await trio.sleep(10)
+    assert former_of(group) == [None], "nothing is at stake yet"
+
+    async def refuse(_mount: SimMount, to: str, _data: bytes) -> None:
+        raise StoreWriteError(OSError(ENOSPC, "full"), operation="replace", path=to)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimMount, "replace_bytes_in_thread", refuse)
+        await group.append(b"first")
+        await trio.sleep(10)
+        assert former_of(group) == [()]
+
+
+async def test_a_member_is_asked_until_it_runs_with_the_list_of_an_idle_leader(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It had noted the list that it ran with, and was restarted with the new one in the same term."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    await trio.sleep(5)
+    group.addresses["n3"] = "10.0.0.4"
+    group.members["n3"] = Member("n3", group)
+    for name in ("n0", "n1", "n3"):
+        if group.members[name].server is not None:
+            group.members[name].kill()
+    await group.start("n0", "n1", "n3")
+    await trio.sleep(30)
+    group.members["n2"].kill()
+    await group.start("n2")
+    await trio.sleep(10)
+    assert former_of(group) == [None] * 4
+    assert [noted_by(member) for member in group.members.values()] == [["n0", "n1", "n2", "n3"]] * 4
 
 
 async def test_a_note_that_the_disk_refuses_is_tried_again(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
