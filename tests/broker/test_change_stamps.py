@@ -212,3 +212,13 @@ async def test_any_order_of_merging_ends_in_the_same_tables(seed: int) -> None:
             )
         )
     assert len(ends) == 1
+
+
+def test_what_a_table_that_is_taken_over_has_seen_does_not_set_the_clock_back() -> None:
+    now = [1000]
+    stamps = ChangeStamps(lambda: now[0])
+    stamps.note("a")
+    now[0] = 5
+    stamps.replace({"b": 3})
+    stamps.note("c")
+    assert stamps.of("c") > 1000

@@ -144,6 +144,22 @@ async def test_what_was_committed_since_the_log_lost_its_tail_is_the_clients_wor
     assert offsets.query_offset("g", "t", 0) == kept
 
 
+async def test_what_is_doubted_is_saved_and_forgotten_with_its_queue() -> None:
+    """A table told of queues that it does not have any more cannot be told."""
+    offsets = ConsumerOffsetManager()
+    offsets.commit_offset("g", "t", 0, offset=10)
+    offsets.commit_offset("g", "t", 1, offset=5)
+    offsets.dirty = False
+    offsets.doubt(lambda _topic, _queue_id: 7)
+    assert offsets.dirty
+    assert offsets.to_json()["offsetTable"] == {"t@g": {0: 7, 1: 5}}
+    offsets.forget_queue("t", 0)
+    assert offsets.to_json()["offsetTable"] == {"t@g": {1: 5}}
+    offsets.dirty = False
+    offsets.doubt(lambda _topic, _queue_id: 7)
+    assert not offsets.dirty
+
+
 PEER = "10.0.0.9:5"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqha.cli.conf_edit import edited
+from rmqha.cli.log_difference import compare_logs
 from rmqha.cli.main import run
 from rmqha.cli.pages import Page
 from rmqha.cli.promotion import OldStore, Replica, obstacles, stakes
@@ -17,6 +18,7 @@ from rmqha.cli.promotion_asked import look_at_old_store
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from rmqha.codec.codes import RequestCode
 from rmqha.config import load_config
+from rmqha.store.log_reader import LogReader
 from rmqha.store.log_verify import verify_log
 from rmqha.store.os_disk import OsDisk
 from tests.cli.facts import master, slave
@@ -240,6 +242,20 @@ def test_what_lies_behind_a_blank_s_header_may_differ(tmp_path: Path) -> None:
         file.write(b"\xff")
     overlap = look_at_old_store(old, str(own / "commitlog"), end).overlap
     assert (0 < overlap.compared_bytes < size, overlap.differs_at) == (True, None)
+
+
+def test_a_blank_s_header_is_compared(tmp_path: Path) -> None:
+    """Where the other log has a record, or another blank, they have parted."""
+    old, own = unpack("rolled", tmp_path / "old"), unpack("rolled", tmp_path / "own")
+    segment = sorted((own / "commitlog").iterdir())[4]
+    end = int(segment.name) + segment.stat().st_size
+    with LogReader(OsDisk(), str(old / "commitlog")) as reader:
+        *_, last = [one.physical_offset + one.store_size for one in reader.messages(0) if one.physical_offset < end]
+    with segment.open("r+b") as file:
+        file.seek(last - int(segment.name))
+        file.write(b"\xff")
+    with LogReader(OsDisk(), str(own / "commitlog")) as reader, LogReader(OsDisk(), str(old / "commitlog")) as other:
+        assert compare_logs(other, reader, end).differs_at == last
 
 
 def test_a_slave_s_log_that_cannot_be_read_here_is_in_the_way(tmp_path: Path) -> None:

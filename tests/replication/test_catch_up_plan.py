@@ -203,6 +203,14 @@ def test_an_empty_log_does_not_begin_like_one_that_does_not_reach_to_the_longest
     assert [plan.takes_from(peer) for peer in ("old", "long")] == [False, True]
 
 
+def test_an_empty_log_begins_like_one_that_ends_where_the_longest_begins() -> None:
+    plan = Plan("old", "long")
+    plan.own_end = 0
+    plan.answer("old", PeerState.LONGER, begin=0, end=250)
+    plan.answer("long", PeerState.LONGER, begin=250, end=300)
+    assert [plan.takes_from(peer) for peer in ("old", "long")] == [True, False]
+
+
 def test_an_empty_log_does_not_begin_like_a_shorter_peer_because_the_longest_fails() -> None:
     """The line broke, and it took from the other: then the longest log began behind its end, and each start ended."""
     plan = Plan("short", "long")

@@ -23,3 +23,10 @@ def test_after_a_minute_without_any_the_next_begins_another() -> None:
     assert unsafe.facts(now=70) == {"for_s": 60, "last_s_ago": 0, "answers": {"FLUSH_SLAVE_TIMEOUT": 2}}
     unsafe.note([ALONE], now=131)
     assert unsafe.facts(now=131) == {"for_s": 0, "last_s_ago": 0, "answers": {"SLAVE_NOT_AVAILABLE": 1}}
+
+
+def test_a_while_lasts_as_long_as_they_come_each_minute() -> None:
+    unsafe = UnsafePuts()
+    for now in (10, 60, 110):
+        unsafe.note([LATE], now=now)
+    assert unsafe.facts(now=110) == {"for_s": 100, "last_s_ago": 0, "answers": {"FLUSH_SLAVE_TIMEOUT": 3}}
