@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.dledger.dledger_options import server_options
-from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.config.load_dledger import load_dledger_settings
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.membership import Membership, find_other_group
@@ -325,4 +325,63 @@ async def test_only_who_still_leads_says_by_whose_list_entries_are_committed(
     await trio.sleep(5)
     assert (f"{options.store.default_path}/members" in disk.files) == is_noted
     assert {*asked} == {"n1"}
+    nursery.cancel_scope.cancel()
+
+
+class Idle:
+    """A leader of three whose term has no entry, with two members that are asked by the test."""
+
+    def __init__(self, base: Path) -> None:
+        self.options = options_of(base, "n0", "n1", "n2")
+        disk = SimDisk().mount()
+        disk.makedirs(self.options.store.default_path)
+        noted = json.dumps({"group": "g", "members": ["n0", "n1", "n2"]}).encode()
+        disk.replace_bytes(f"{self.options.store.default_path}/members", noted)
+        self.state = SimpleNamespace(self_id="n0", leader_id="n0", curr_term=2)
+        store: Any = SimpleNamespace(member_state=self.state, ledger_end_term=1, ledger_end_index=5)
+        pusher: Any = SimpleNamespace(checker=object())
+        self.barriers = list[int]()
+        """The terms of those that were appended."""
+        self.questions = list[Callable[[MetadataResponse | None], None]]()
+
+        def append() -> None:
+            self.barriers.append(self.state.curr_term)
+            store.ledger_end_term = self.state.curr_term
+
+        self.membership = Membership(self.options, disk, store, pusher, ask=self.ask, append_barrier=append)
+
+    def ask(self, _member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
+        self.questions.append(on_answer)
+
+    def answer(self, former: tuple[str, ...] | None) -> None:
+        """What all that was asked so far is answered."""
+        questions, self.questions = self.questions, []
+        peers = dict.fromkeys(self.options.peers, "h:1")
+        for on_answer in questions:
+            on_answer(MetadataResponse(peers=peers, rmqha_status=MemberStatus(end_index=5, former_members=former)))
+
+
+async def test_what_was_told_in_an_earlier_term_counts_no_more(
+    nursery: trio.Nursery, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    """Entries were appended since, in the term of another leader: all may have noted their members by them."""
+    idle = Idle(tmp_path)
+    nursery.start_soon(idle.membership.run)
+    await trio.sleep(0.5)
+    late, idle.questions = idle.questions, []
+    idle.state.curr_term = 3
+    await trio.sleep(1)
+    idle.questions, present = late, idle.questions
+    idle.answer(former=("n0", "n1"))
+    await trio.sleep(1)
+    assert idle.barriers == []
+    idle.questions = present
+    idle.answer(former=())
+    await trio.sleep(1)
+    assert idle.barriers == [3]
+    idle.state.curr_term = 4
+    await trio.sleep(1)
+    idle.answer(former=None)
+    await trio.sleep(5)
+    assert (idle.barriers, idle.questions) == ([3], [])
     nursery.cancel_scope.cancel()
