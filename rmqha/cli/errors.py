@@ -10,6 +10,16 @@ from rmqha.exit_codes import EXIT_FAILED, EXIT_UNREACHABLE
 
 _OF_TLS: Final = ("certificate", "[ssl")
 """In what Python's ssl says of a handshake."""
+_SPEAKS_TLS: Final = "it speaks TLS"
+"""As describe_answer (rmqha/codec/strangers.py) has it."""
+_WANTS_CERTIFICATE: Final = "certificate_required"
+_CLIENT_CERTIFICATE_HINT: Final = (
+    f"it takes clients with a certificate alone: name yours by RMQHA_TLS_CERT and RMQHA_TLS_KEY: {Page.CERTIFICATES}"
+)
+_PLAIN_HINT: Final = (
+    "name the authority of its certificate by RMQHA_TLS_TRUST (PEM), and, if it takes clients with a certificate "
+    f"alone, yours by RMQHA_TLS_CERT and RMQHA_TLS_KEY: {Page.CERTIFICATES}"
+)
 _TLS_HINT: Final = f"compare its certificate with what RMQHA_TLS_TRUST names here, and their dates: {Page.CERTIFICATES}"
 
 
@@ -51,7 +61,14 @@ class UnreachableError(CliError):
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, address: str, why: str, *, broker: str = "") -> None:
-        if any(word in why.lower() for word in _OF_TLS):
+        if _SPEAKS_TLS in why:
+            super().__init__(f"the broker at {broker or address} runs, and takes TLS alone", why=why, hint=_PLAIN_HINT)
+            self.is_broker = True
+        elif _WANTS_CERTIFICATE in why.lower():
+            told = f"the broker at {broker or address} runs, and TLS with it fails"
+            super().__init__(told, why=why, hint=_CLIENT_CERTIFICATE_HINT)
+            self.is_broker = True
+        elif any(word in why.lower() for word in _OF_TLS):
             super().__init__(f"the broker at {broker or address} runs, and TLS with it fails", why=why, hint=_TLS_HINT)
             self.is_broker = True
         elif broker in ("", address):

@@ -51,7 +51,7 @@ Examples:
 
 \b
 Environment of the commands that ask a broker:
-  RMQHA_BROKER, RMQHA_CONTEXT          which one, as --broker and --context
+  RMQHA_BROKER, RMQHA_CONTEXT          which one, as --broker and --context; not both
   RMQHA_TLS_TRUST                      TLS: the authority's file (PEM)
   RMQHA_TLS_CERT, RMQHA_TLS_KEY        TLS: your own, where the broker asks for them
   RMQHA_CREDENTIALS                    your account: a file like mqadmin's tools.yml

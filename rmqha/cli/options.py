@@ -55,10 +55,18 @@ def _brokers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     given = ctx.get_parameter_source(str(param.name))
     if given is ParameterSource.COMMANDLINE and context_from is ParameterSource.COMMANDLINE:
         raise click.UsageError("--broker and --context exclude each other.")
+    if given is context_from is ParameterSource.ENVIRONMENT:
+        raise click.UsageError(
+            "RMQHA_BROKER and RMQHA_CONTEXT are both set, and exclude each other: unset one, or give --broker or "
+            "--context."
+        )
     if name is not None and (given is ParameterSource.DEFAULT or context_from is ParameterSource.COMMANDLINE):
         from rmqha.cli.contexts import addresses_of  # noqa: PLC0415 - not for --help
 
-        values = addresses_of(name)
+        try:
+            return addresses_option(ctx, param, addresses_of(name))
+        except click.BadParameter as error:
+            raise click.UsageError(f"the context {name}: {error.message}") from None
     addresses = addresses_option(ctx, param, values)
     if not addresses:
         raise click.BadParameter("no address is given", param=param)

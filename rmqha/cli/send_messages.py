@@ -15,7 +15,15 @@ from rmqha.cli.send_report import SendReport
 from rmqha.cli.tls import client_network
 from rmqha.client import Message, Producer, ProducerOptions, SendOutcome, SendResult, open_producer
 from rmqha.codec.codes import ResponseCode
-from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RemotingError, RmqhaError
+from rmqha.codec.message_id import decode_message_id
+from rmqha.errors import (
+    MQBrokerError,
+    NoRouteError,
+    RemoteProtocolError,
+    RemotingConnectError,
+    RemotingError,
+    RmqhaError,
+)
 from rmqha.replication.backoff import Backoff
 
 _FIRST_PAUSE_S: Final = 0.1
@@ -77,7 +85,7 @@ class AnswerLog:
         for outcome in outcomes:
             sent_at, body = self._sent.popleft()
             status = _status_of(outcome)
-            self._report.add(status, latency_s=now - sent_at, body_size=len(body))
+            self._report.add(status, latency_s=now - sent_at, body_size=len(body), broker=_broker_of(outcome))
             if self._receipts is not None and not self.unwritten:
                 receipt = _receipt(self._topic, outcome, status, body=body, latency_s=now - sent_at)
                 self._write(self._receipts, json.dumps(receipt) + "\n")
@@ -213,6 +221,14 @@ def _status_of(outcome: SendOutcome) -> str:
     if isinstance(outcome, MQBrokerError) and isinstance(outcome.code, ResponseCode):
         return outcome.code.name
     return type(outcome).__name__.removesuffix("Error")
+
+
+def _broker_of(outcome: SendOutcome) -> str:
+    """Where it runs that stored the message; empty if nobody has, or it does not say."""
+    try:
+        return decode_message_id(outcome.offset_msg_id)[0] if isinstance(outcome, SendResult) else ""
+    except RemoteProtocolError:
+        return ""
 
 
 def _receipt(topic: str, outcome: SendOutcome, status: str, *, body: bytes, latency_s: float) -> dict[str, Any]:

@@ -24,12 +24,16 @@ class SendReport:
         self.sent_again = 0
         """Messages that were tried more than once: consumers may see them twice."""
         self._latencies_s = array("d")
+        self._less_safe_at = dict[str, None]()
+        """The brokers whose answer was neither SEND_OK nor a refusal."""
 
-    def add(self, status: str, *, latency_s: float, body_size: int) -> None:
-        """Count one message's answer."""
+    def add(self, status: str, *, latency_s: float, body_size: int, broker: str = "") -> None:
+        """Count one message's answer; ``broker`` is the address of who gave it, if that is known."""
         self.counts[status] += 1
         self.bytes_sent += body_size
         self._latencies_s.append(latency_s)
+        if broker and status in _STORED:
+            self._less_safe_at[broker] = None
 
     @property
     def total(self) -> int:
@@ -45,13 +49,13 @@ class SendReport:
         """What the answers mean that are neither SEND_OK nor a refusal, and what next; empty if there was none.
 
         Args:
-            addresses: that the command was given.
+            addresses: that the command was given, perhaps a name server's: asked is who answered, if that is known.
         """
         less = [why for status, why in _STORED.items() if self.counts[status]]
         if not less:
             return ""
         count = sum(self.counts[status] for status in _STORED)
-        asked = " ".join(f"-b {address}" for address in addresses)
+        asked = " ".join(f"-b {address}" for address in self._less_safe_at or addresses)
         return (
             f"{count:,} are stored, and not as safe as SEND_OK promises: {', '.join(less)}. "
             f"Next: 'rmqha status {asked}' says why; {Page.NOT_SEND_OK}"

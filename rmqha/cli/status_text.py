@@ -24,7 +24,7 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     if facts.get("hidden_messages"):
         lines.append(f"  hidden   {_hidden(facts['hidden_messages'])}")
     if unsafe := facts.get("not_send_ok"):
-        lines.append(f"  unsafe   sends were not answered SEND_OK{not_send_ok(unsafe)}")
+        lines.append(f"  unsafe   some sends were not answered SEND_OK{not_send_ok(unsafe)}")
     if early := facts.get("deleted_early"):
         lines.append(f"  deleted  {early['segments']:,} unexpired segments, the last {early['last_s_ago']:.0f} s ago")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]

@@ -210,7 +210,7 @@ def _not_send_ok(facts: dict[str, Any]) -> list[str]:
         slaves, needed = slaves_in_sync(facts)
         if slaves >= needed:
             return []
-    return [see(f"sends are not answered SEND_OK{not_send_ok(unsafe)}", Page.NOT_SEND_OK)]
+    return [see(f"some sends are not answered SEND_OK{not_send_ok(unsafe)}", Page.NOT_SEND_OK)]
 
 
 def not_send_ok(unsafe: dict[str, Any]) -> str:

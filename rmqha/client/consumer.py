@@ -10,9 +10,9 @@ import trio
 
 from rmqha.client.auto_commit import AutoCommit, check_auto_commit
 from rmqha.client.consumer_options import ConsumerOptions
-from rmqha.client.environment import check_trio_runs, logger
+from rmqha.client.environment import check_timeout, check_trio_runs, logger
 from rmqha.client.gone_queues import GoneQueues
-from rmqha.client.message import MessageExt, MessageQueue
+from rmqha.client.message import MessageExt, MessageQueue, check_topic
 from rmqha.client.offset_store import OffsetStore
 from rmqha.client.process_queue import ProcessQueue, check_offset
 from rmqha.client.pull_api import PullApi, Pulled
@@ -160,7 +160,7 @@ class Consumer:
         if self._handed_out is not None:
             self._handed_out.processed_offset = self._handed_out.delivered_offset
             self._handed_out = None
-        with trio.move_on_after(timeout_s):
+        with trio.move_on_after(check_timeout(timeout_s)):
             while True:
                 self._refresh_queues()
                 while self._errors and not self._is_refreshing:
@@ -368,12 +368,13 @@ async def open_consumer(
         credentials: by which all that brokers are asked is signed, for those with ``aclEnable``.
 
     Raises:
-        MQClientError: no address is given, ``tags`` names no tag, ``start`` is no place, ``group`` is no name,
-            there is none to commit for, or trio does not run.
+        MQClientError: ``addresses`` or ``topic`` can be none, ``tags`` names no tag, ``start`` is no place, ``group``
+            is no name, there is none to commit for, or trio does not run.
         RemotingError, MQBrokerError: nobody answered, or a refusal.
     """
     check_trio_runs("open_consumer", "SyncConsumer")
     options = options or ConsumerOptions()
+    check_topic(topic)
     start = check_start(start, group=group)
     check_auto_commit(options.auto_commit_s, group=group)
     async with open_background_nursery() as nursery:

@@ -28,6 +28,17 @@ def check_trio_runs(opened: str, plain: str) -> None:
         )
 
 
+def check_timeout(timeout_s: float) -> float:
+    """The same number of seconds.
+
+    Raises:
+        MQClientError: it is no time that can be waited for.
+    """
+    if not timeout_s >= 0:  # nan is neither
+        raise MQClientError(f"timeout_s={timeout_s!r} is no time: expected seconds, 0 or more")
+    return timeout_s
+
+
 def check_trio_does_not_run(plain: str, opened: str) -> None:
     """Refuse a call that would block trio's event loop.
 

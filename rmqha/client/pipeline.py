@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
+from rmqha.client.environment import check_timeout
 from rmqha.client.results import SendOutcome, read_send_outcome
 from rmqha.errors import MQClientError, RmqhaError
 from rmqha.remoting.response_table import Outcome
@@ -70,7 +71,7 @@ class Pipeline:
             raise MQClientError(f"a window of {window} lets no message out: at least 1")
         self._producer = producer
         self._window = window
-        self._timeout_s = timeout_s
+        self._timeout_s = check_timeout(timeout_s)
         self._slots: deque[_Slot] = deque()
         self._awaited: _Slot | None = None
         self._completed = trio.lowlevel.ParkingLot()

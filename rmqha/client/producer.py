@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import trio
 
 from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
-from rmqha.client.environment import check_trio_runs
+from rmqha.client.environment import check_timeout, check_trio_runs
 from rmqha.client.message import Message, MessageQueue, check_message, check_topic, render_properties
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
 from rmqha.client.pipeline import QUEUED_BYTES_MAX, Pipeline
@@ -180,7 +180,7 @@ class Producer:
     async def _send(
         self, rendered: RenderedMessage, queue: MessageQueue | None, timeout_s: float | None, retries: int
     ) -> SendResult:
-        deadline = trio.current_time() + (self._options.timeout_s if timeout_s is None else timeout_s)
+        deadline = trio.current_time() + check_timeout(self._options.timeout_s if timeout_s is None else timeout_s)
         backoff = Backoff(self._chance, first_s=_FIRST_PAUSE_S, max_s=_PAUSE_S_MAX)
         backoff.on_progress()  # the first retry comes at once
         avoid_broker = None
@@ -384,7 +384,7 @@ async def open_producer(
         chance: numbers in ``[0, 1)``, for the pauses between tries.
 
     Raises:
-        MQClientError: no address is given, ``group`` is no name, or trio does not run. Nothing is connected yet.
+        MQClientError: ``addresses`` can be none, ``group`` is no name, or trio does not run. Nothing is connected yet.
     """
     check_trio_runs("open_producer", "SyncProducer")
     if problem := group_problem(group):

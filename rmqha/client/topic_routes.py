@@ -22,6 +22,7 @@ from rmqha.codec.route import (
     decode_route,
 )
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
+from rmqha.remoting.client import address_problem
 from rmqha.remoting.connections import Connections
 
 REFRESH_AFTER_S: Final = 30.0
@@ -216,9 +217,14 @@ def split_addresses(text: str) -> list[str]:
     """``host:port;host:port`` as a list.
 
     Raises:
-        MQClientError: there is none.
+        MQClientError: there is none, or one of them can be no address.
     """
+    if not isinstance(text, str):
+        raise MQClientError(f"addresses={text!r}: expected host:port, several separated by ';'")
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     if not addresses:
         raise MQClientError("no broker address is given: expected host:port, several separated by ';'")
+    for address in addresses:
+        if problem := address_problem(address):
+            raise MQClientError(f"{address!r} {problem}")
     return addresses

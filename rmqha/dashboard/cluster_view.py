@@ -134,7 +134,8 @@ def _replica_edges(master: Row, rows: list[Row], nodes: dict[str, Row]) -> list[
         if replica["gone"] and (key in edges or (watched and not name)):
             continue  # it has come back since, or says itself how it is
         if key not in nodes:
-            nodes[key] = _seen(key, name or replica["peer"], "SLAVE", level=level, state=replica["state"])
+            seen_as = (UNKNOWN, "") if master["trouble"] else (level, replica["state"])
+            nodes[key] = _seen(key, name or replica["peer"], "SLAVE", level=seen_as[0], state=seen_as[1])
         silent = master["trouble"] or (level != FAILED and (watched or {}).get("trouble"))
         edges[key] = {
             "from": master["address"],

@@ -224,14 +224,22 @@ async def connect_remoting_client(
     Raises:
         RemotingConnectError: refused, unreachable, unresolvable, or not done in time.
     """
+    if problem := address_problem(address):
+        raise RemotingConnectError(address, problem)
     host, _, port = address.rpartition(":")
-    if not host or len(port) > len(str(_PORT_MAX)) or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
-        raise RemotingConnectError(address, f"is not of the form host:port, with a port in 1..{_PORT_MAX}")
     try:
         stream = await network.connect(host.strip("[]"), int(port), timeout_s=timeout_s)
     except OSError as error:
         raise RemotingConnectError(address, error.strerror or str(error)) from error
     return RemotingClient(stream, address, header_size_max=header_size_max, credentials=credentials)
+
+
+def address_problem(address: str) -> str:
+    """Why this can be nobody's address; empty if it can."""
+    host, _, port = address.rpartition(":")
+    if not host or len(port) > len(str(_PORT_MAX)) or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+        return f"is not of the form host:port, with a port in 1..{_PORT_MAX}"
+    return ""
 
 
 @asynccontextmanager

@@ -16,8 +16,10 @@ from rmqha.broker.puts.put_service import Put, PutMessageService
 from rmqha.broker.transaction import marks
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.codec.record.layout import SysFlag
 from rmqha.remoting.connection import Connection
+from rmqha.replication.role import RoleKind
 from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.producers import (
@@ -645,5 +647,28 @@ async def test_and_where_no_other_transaction_is_near(
                 assert (await producer.ask(send_request(b"any", topic="a"))).code == 0
     machine.disk.power_cut()
     async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.end(half, COMMIT)
+        assert [message.body for message in await seen(broker)] == [b"money"]
+
+
+async def test_a_unit_that_leads_beside_a_record_does_not_keep_commits_from_being_learned(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where reading began there, nothing of the log's end was read."""
+    monkeypatch.setattr(marks, "_COMMITS_WITHIN", 4000)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"money")
+        for topic in ("damaged", *["other"] * 20, "damaged", *["other"] * 3):
+            await producer.ask(send_request(bytes(1000), topic=topic))
+        with monkeypatch.context() as patch:
+            put_no_mark(patch)
+            await producer.end(half, COMMIT)
+            await seen(broker)
+            broker.role.become(RoleKind.SLAVE, master="10.0.0.2:10911", term=1)
+            await trio.sleep(2)
+        units = machine.disk.files[f"/store/consumequeue/damaged/0/{0:020}"].cache
+        offset, size, tags_code = UNIT.unpack_from(units, UNIT_SIZE)
+        UNIT.pack_into(units, UNIT_SIZE, offset + 8, size, tags_code)
+        broker.role.become(RoleKind.MASTER, term=2)
         await producer.end(half, COMMIT)
         assert [message.body for message in await seen(broker)] == [b"money"]

@@ -33,7 +33,8 @@ def contexts(tmp_path: Path, fake_brokers: FakeBrokers, monkeypatch: pytest.Monk
         ([], {}, ["127.0.0.1:10911"]),
         ([], {"RMQHA_CONTEXT": "lab"}, [C]),
         (["-b", A], {"RMQHA_CONTEXT": "lab"}, [A]),
-        ([], {"RMQHA_CONTEXT": "lab", "RMQHA_BROKER": A}, [A]),
+        (["-b", A], {"RMQHA_CONTEXT": "lab", "RMQHA_BROKER": B}, [A]),
+        (["--context", "lab"], {"RMQHA_CONTEXT": "prod", "RMQHA_BROKER": A}, [C]),
         (["--context", "lab"], {"RMQHA_BROKER": A}, [C]),
     ],
 )
@@ -62,6 +63,25 @@ def test_names_for_a_script(contexts: Path, capsys: Output) -> None:
 def test_both_at_once_is_a_mistake(contexts: Path, capsys: Output) -> None:
     assert run(["status", "--context", "lab", "-b", A]) == 2
     assert "exclude each other" in capsys.readouterr().err
+
+
+def test_so_it_is_in_the_environment(
+    contexts: Path, fake_brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """A profile names a broker, the shift a context: the command asked, and changed, the former."""
+    monkeypatch.setenv("RMQHA_BROKER", A)
+    monkeypatch.setenv("RMQHA_CONTEXT", "lab")
+    assert run(["status"]) == 2
+    assert "RMQHA_BROKER and RMQHA_CONTEXT are both set" in capsys.readouterr().err
+    assert not fake_brokers.asked
+
+
+def test_a_wrong_address_in_the_file_is_the_contexts(contexts: Path, capsys: Output) -> None:
+    contexts.write_text("[prod]\nbroker = 'a:b'")
+    assert run(["status", "--context", "prod"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "the context prod:" in told
+    assert "--broker" not in told
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are(contexts: Path, capsys: Output) -> None:

@@ -11,7 +11,9 @@ from rmqha.cli.send_messages import AnswerLog, Plan, send_chunk, unreachable
 from rmqha.cli.send_report import SendReport
 from rmqha.client import Message, MessageQueue, Producer, SendOutcome, SendResult, SendStatus
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.message_id import encode_message_id
 from rmqha.errors import MQBrokerError, RemotingConnectError, RemotingTimeoutError
+from tests.store.helpers import HOST
 
 QUEUE = MessageQueue("t", "b", 3)
 OK = SendResult(SendStatus.SEND_OK, "id", "oid", QUEUE, 7)
@@ -161,3 +163,10 @@ async def test_receipts_that_cannot_be_written_end_the_sending_and_what_was_sent
     assert incomplete is not None
     assert "No space left" in incomplete.why
     assert (0 < report.total <= sent_max, report.all_ok) == (True, True)
+
+
+async def test_advice_names_the_broker_that_answered_and_not_the_name_server() -> None:
+    """A name server cannot say why a send was not as safe as SEND_OK promises."""
+    late = OK._replace(status=SendStatus.FLUSH_DISK_TIMEOUT, offset_msg_id=encode_message_id(HOST, 7))
+    _, report, _ = await run([late, OK], [b"a", b"b"])
+    assert "'rmqha status -b 127.0.0.1:10911' says why" in report.advice(("nameserver:9876",))

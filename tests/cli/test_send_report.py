@@ -42,5 +42,7 @@ def test_what_is_stored_and_not_safe_is_explained_with_what_next() -> None:
         "3 are stored, and not as safe as SEND_OK promises: too few slaves follow, no slave acknowledged in time. "
         "Next: 'rmqha status -b h:10911 -b i:10911' says why; docs/operations.md, 'Sends are not answered SEND_OK'"
     )
-    report.add("FLUSH_DISK_TIMEOUT", latency_s=3.0, body_size=1)
+    report.add("SEND_OK", latency_s=3.0, body_size=1, broker="good:10911")
+    report.add("FLUSH_DISK_TIMEOUT", latency_s=3.0, body_size=1, broker="late:10911")
+    assert "'rmqha status -b late:10911' says why" in report.advice(("nameserver:9876",))
     assert "the disk did not confirm in time" in report.advice(("h:10911",))

@@ -72,7 +72,8 @@ def test_sends_that_are_not_answered_send_ok_are_a_reason_for_ten_seconds() -> N
     unsafe = {"for_s": 125.0, "last_s_ago": 9.6, "answers": {"FLUSH_SLAVE_TIMEOUT": 3, "SLAVE_NOT_AVAILABLE": 1_000}}
     verdict = judge(master(connection(), not_send_ok=unsafe))
     told = (
-        "sends are not answered SEND_OK for 2 min, the last 10 s ago: FLUSH_SLAVE_TIMEOUT 3, SLAVE_NOT_AVAILABLE 1,000"
+        "some sends are not answered SEND_OK for 2 min, the last 10 s ago: FLUSH_SLAVE_TIMEOUT 3, "
+        "SLAVE_NOT_AVAILABLE 1,000"
     )
     assert (verdict.level, verdict.in_sync, verdict.reasons) == ("degraded", True, (f"{told}; see {Page.NOT_SEND_OK}",))
     assert judge(master(connection(), not_send_ok=unsafe | {"last_s_ago": 10.1})).level == "ok"

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 import rmqha.client
 from rmqha import errors
-from rmqha.client import MQClientError, SyncConsumer, SyncProducer, open_consumer, open_producer
+from rmqha.client import Message, MQClientError, SyncConsumer, SyncProducer, open_consumer, open_producer
+from rmqha.client.environment import check_timeout
 
 REFUSED = "127.0.0.1:1"
 
@@ -75,3 +77,28 @@ def test_every_error_it_raises_is_exported() -> None:
 def test_its_warnings_go_where_the_program_says() -> None:
     assert logging.getLogger("rmqha.client").propagate
     assert not logging.getLogger("rmqha.client").handlers
+
+
+@pytest.mark.parametrize("addresses", ["nohost", "127.0.0.1:99999", "127.0.0.1:1;b", "", None])
+def test_addresses_that_can_be_none_are_refused_at_opening(addresses: Any) -> None:
+    """A program that goes by ``retryable`` tried for ever."""
+    for make in (lambda: SyncProducer(addresses), lambda: SyncConsumer(addresses, "T")):
+        with pytest.raises(MQClientError) as raised:
+            make()
+        assert not raised.value.retryable
+
+
+def test_a_topic_that_can_be_none_is_not_waited_for() -> None:
+    with pytest.raises(MQClientError, match="may only hold"):
+        SyncConsumer(REFUSED, "a b", group="g")
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), -1.0])
+async def test_a_timeout_that_is_no_time_is_refused_in_words(timeout_s: float) -> None:
+    async with open_producer(REFUSED) as producer:
+        with pytest.raises(MQClientError, match="is no time"):
+            await producer.send(Message("T", b"x"), timeout_s=timeout_s)
+        with pytest.raises(MQClientError, match="is no time"):
+            producer.pipeline(timeout_s=timeout_s)
+    with pytest.raises(MQClientError, match="is no time"):
+        check_timeout(timeout_s)

@@ -202,3 +202,14 @@ async def test_no_broker_can_break_the_drawing_of_the_others(kind: str, autojump
                 json.dumps(cluster_view(collector), allow_nan=False)
                 drawn += 1
         assert drawn > 100
+
+
+async def test_what_a_silent_master_said_last_of_others_colours_nothing(autojump_clock: MockClock) -> None:
+    asker = FakeAsker({A: table(master(connection(name="a/9")))})
+    async with collecting(asker, A) as collector:
+        (before,) = cluster_view(collector)["groups"]
+        asker.tables.clear()
+        await trio.sleep(60)
+        (after,) = cluster_view(collector)["groups"]
+    levels = [{node["key"]: (node["level"], node["state"]) for node in group["nodes"]} for group in (before, after)]
+    assert [level[f"seen {A} a/9"] for level in levels] == [("ok", "in-sync"), ("unknown", "")]

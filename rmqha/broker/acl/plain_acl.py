@@ -115,6 +115,9 @@ def read_plain_acl(home: str, *, instead: Mapping[Path, Path] = _AS_THEY_ARE) ->
             f"{home}/conf/plain_acl.yml: aclEnable=true reads accounts here, and in conf/acl/*.yml, but there are "
             "none: nobody could be served"
         )
+    if not accounts:
+        served = "only who comes from globalWhiteRemoteAddresses is served" if white else "nobody is served"
+        notes.append(f"{home}/conf/plain_acl.yml: there is no account: {served}")
     return PlainAcl(tuple(white), accounts, tuple(notes), versions)
 
 

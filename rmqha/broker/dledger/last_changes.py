@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
     origins: dict[str, TablesOrigin]
     is_sure: bool
-    """None can be newer, or a majority told, and nobody else was silent."""
+    """None can be newer, or a majority told whose they are, and nobody else was silent."""
 
 
 async def look_for_last_changes(
@@ -43,6 +43,8 @@ async def look_for_last_changes(
         last: the newest that there can be: of the last master, by itself.
     """
     origins, told, unheard = dict[str, TablesOrigin](), set[str](), set(others)
+    silent = set[str]()
+    """Those that do not say where their broker is, whose tables nobody here can know."""
     majority, waits_until = (len(others) + 1) // 2, trio.current_time() + _ALL_S
 
     def has_last() -> bool:
@@ -59,6 +61,8 @@ async def look_for_last_changes(
                 origins[address] = origin
             if address == "" or origin is not None:
                 told.add(peer)
+            if address == "":
+                silent.add(peer)
             if is_done():
                 nursery.cancel_scope.cancel()
             await trio.sleep(_AGAIN_S)
@@ -70,4 +74,4 @@ async def look_for_last_changes(
             await trio.sleep_until(waits_until if others else 0)
             if is_done():
                 nursery.cancel_scope.cancel()
-    return Found(origins, has_last() or (len(told) >= majority and not unheard))
+    return Found(origins, has_last() or (len(told - silent) >= majority and not unheard))

@@ -247,14 +247,22 @@ class TransactionalMessageBridge:
         far = max(end - _TAILS_MAX * size, self._store.min_offset)
         for number, queue in enumerate(list(self._store.queues), 1):
             place = queue.end_before(near)
-            for at in (unit[0] for unit in map(queue.unit, (place - 1, place)) if unit and unit[1] != FILLER_SIZE):
-                if far <= at <= near:
-                    return at, end
-                if near < at:
-                    first = min(first, at)
+            for at, record_size, _ in filter(None, map(queue.unit, (place - 1, place))):
+                if far <= at < first and self._is_record(at, record_size, end):
+                    if at <= near:
+                        return at, end
+                    first = at
             if number % _QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         return first, end
+
+    def _is_record(self, offset: int, size: int, end: int) -> bool:
+        """Whether a unit leads to a record, and not beside one; a filler leads nowhere."""
+        try:
+            record = self._store.commit_log.record_at(offset, end=end)
+        except CorruptLogError:
+            return False
+        return record is not None and len(record) == size != FILLER_SIZE
 
     def commits(self, begin: int, end: int) -> tuple[list[int], int]:
         """Where commits lie in the log, of the next records from ``begin`` on, and where to go on.

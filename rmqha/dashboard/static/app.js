@@ -70,11 +70,13 @@ async function refresh() {
     if (!document.hidden || cluster === null) {
       await fetchCluster();
       lost.hidden = true;
+      document.body.classList.remove("stale");
       if (["overview"].includes(route().name) || !page.hasChildNodes()) await show();
     }
   } catch (error) {
     lost.textContent = `The dashboard's process does not answer (${error.message}): is it running? What is shown is old.`;
     lost.hidden = false;
+    document.body.classList.add("stale");
   }
   timer = setTimeout(refresh, Math.max(2, cluster?.intervalSeconds ?? 5) * 1000);
 }

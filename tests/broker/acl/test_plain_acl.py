@@ -214,3 +214,16 @@ def test_without_pyyaml_it_is_said_what_to_install(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ConfigError, match=r"pip install 'rmqha\[acl\]'"):
         read_plain_acl(home_with(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("accounts: []\n", "there is no account: nobody is served"),
+        ("globalWhiteRemoteAddresses: [10.0.0.1]\n", "only who comes from globalWhiteRemoteAddresses is served"),
+    ],
+)
+def test_no_accounts_are_told(text: str, told: str, tmp_path: Path) -> None:
+    acl = read_plain_acl(home_with(tmp_path, text))
+    assert not acl.accounts
+    assert [note for note in acl.notes if told in note] == list(acl.notes)
