@@ -257,7 +257,9 @@ class BrokerController:
             nursery.cancel_scope.cancel()
 
         store, begun_at = self.store, self.store.max_offset
-        store.recovery.begin("asking haPeers for what this log lacks", done=lambda: store.max_offset - begun_at)
+        is_member = self.config.enable_dleger_commit_log
+        what = "joining its group" if is_member else "asking haPeers for what this log lacks"
+        store.recovery.begin(what, done=lambda: store.max_offset - begun_at)
         with trio.move_on_after(_SERVE_AFTER_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait_stopping)

@@ -73,7 +73,7 @@ class Starting:
             "broker_name": config.broker_name,
             "broker_cluster_name": config.broker_cluster_name,
             "broker_id": config.broker_id,
-            "role": config.broker_role.value,
+            "role": "CANDIDATE" if config.enable_dleger_commit_log else config.broker_role.value,
             "starting": {
                 "what": progress.what,
                 "done_bytes": progress.done_bytes,

@@ -555,3 +555,29 @@ async def test_what_was_deleted_stays_so_where_the_log_begins_earlier_than_that_
             await fill(master, 1, topic="gone")
             await seen(broker, topic="gone")
             assert broker.store.queues.range_of("gone", 0) == (2, 3)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_slave_that_lost_its_log_alone_has_the_tables_that_its_master_lost(
+    is_late: bool, autojump_clock: MockClock
+) -> None:
+    """It counted as one that had told its tables, and took over what was left of them on the master.
+
+    Where groups were in messages that it has no more is not told: they have them again.
+    """
+    master, first, _ = three_machines()
+    async with master.broker(**MASTER) as broker, first.broker(**SLAVE):
+        await decided_on(master, broker)
+    lose(master)
+    for directory in ("commitlog", "consumequeue", "index", "checkpoint"):
+        lose(first, f"/{directory}")
+    if is_late:
+        async with master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(90)
+            async with first.broker(**SLAVE) as slave:
+                await trio.sleep(120)
+                assert [decided(each) for each in (broker, slave)] == [(*DECIDED[:3], 0)] * 2
+    else:
+        async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
+            await trio.sleep(120)
+            assert [decided(each) for each in (broker, slave)] == [(*DECIDED[:3], 0)] * 2

@@ -128,7 +128,8 @@ class TakesTablesBack:
         if there is not None and there.max_offset == 0:  # it has lost its store as well since; or nobody has sent yet
             self.told_by.discard(str(peer))
             is_empty = self._store.min_offset == self._store.max_offset
-            failure = await self._merge(peer) if self._lacks_tables and is_empty else ""
+            ends = None if is_empty else await self._ends_before(self._store.max_offset)
+            failure = await self._merge(peer, ends) if self._lacks_tables else ""
             if failure and trio.current_time() < self._began_at + _WAITS_S:
                 raise RemoteProtocolError(f"its topics, groups and offsets could not be taken over: {failure}")
             self._have_told.add(str(peer))
@@ -263,6 +264,16 @@ class TakesTablesBack:
                 if note.look():
                     await note.remove_in_thread()
 
+    async def _tell_saved(self, on_saved: Callable[[], Awaitable[None]]) -> None:
+        """From now on nobody has to be asked again, but where that cannot be noted."""
+        told_by = set(self.told_by)
+        self.told_by.clear()
+        try:
+            await on_saved()
+        except (StoreWriteError, StoreReadError):
+            self.told_by |= told_by
+            raise
+
     async def finish(self, on_saved: Callable[[], Awaitable[None]], is_in_doubt: Callable[[], bool]) -> None:
         """What a peer told counts once this log has all of it, and is saved: a start before that asks again.
 
@@ -282,8 +293,7 @@ class TakesTablesBack:
                 await metadata.save()
                 with suppress(StoreWriteError, StoreReadError):
                     if not metadata.trouble:
-                        self.told_by.clear()
-                        await on_saved()
+                        await self._tell_saved(on_saved)
                         await self._note.remove_in_thread()
                         if not self.are_awaited:
                             await self._lost_note.remove_in_thread()
