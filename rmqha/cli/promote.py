@@ -71,18 +71,16 @@ def promote(
     a longer log; and while the slave itself is not fit. An old master that cannot be reached from here may be alive
     all the same: see to it that it is not.
     """
-    from dataclasses import asdict, replace  # noqa: PLC0415
+    from dataclasses import asdict  # noqa: PLC0415
 
     from rmqha.cli.output import echo_json  # noqa: PLC0415
     from rmqha.cli.promotion import obstacles, stakes  # noqa: PLC0415 - not for --help
-    from rmqha.cli.promotion_asked import ask_replica, look_at_old_store, master_addresses, other_addresses  # noqa: PLC0415
+    from rmqha.cli.promotion_asked import ask_replicas, look_at_old_store, other_addresses  # noqa: PLC0415
     from rmqha.logs import escaped  # noqa: PLC0415
 
     config, own = _slave(path, timeout_s=timeout_s)
     addresses, silent = other_addresses(config, own, peers, timeout_s=timeout_s)
-    asked = [ask_replica(address, timeout_s=timeout_s) for address in addresses]
-    masters = master_addresses(config, own)
-    others = [replace(one, is_peer=one.address not in masters) for one in asked]
+    others = ask_replicas(addresses, config, own, timeout_s=timeout_s)
     end = own.get("max_offset") or 0
     old = look_at_old_store(old_store, config.store_path_commit_log, end) if old_store is not None else None
     accepted = {

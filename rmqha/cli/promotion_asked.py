@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,18 @@ def other_addresses(
     return [address for address in dict.fromkeys(found) if address != own_address(config)], silent
 
 
-def master_addresses(config: BrokerConfig, own: dict[str, Any]) -> set[str]:
-    """The listenPorts of those that were named as the slave's master."""
+def ask_replicas(
+    addresses: Iterable[str], config: BrokerConfig, own: dict[str, Any], *, timeout_s: float
+) -> list[Replica]:
+    """What answers at these listenPorts, of which some were named as the slave's master."""
     followed = (own.get("ha_client") or {}).get("master")
     ha_addresses = map(split_told_address, filter(None, [config.ha_master_address, followed]))
-    return {config.master_address, *(join_address(host, port - 1) for host, port in ha_addresses)}
+    masters = {config.master_address, *(join_address(host, port - 1) for host, port in ha_addresses)}
+    asked = [_ask_replica(address, timeout_s=timeout_s) for address in addresses]
+    return [replace(one, is_peer=one.address not in masters) for one in asked]
 
 
-def ask_replica(address: str, *, timeout_s: float) -> Replica:
+def _ask_replica(address: str, *, timeout_s: float) -> Replica:
     """What answers at a listenPort; one that hangs, or whose HA port alone is open, listens."""
     try:
         facts = read_status(runtime_table(address, timeout_s=timeout_s))
