@@ -54,7 +54,8 @@ def find_other_group(options: ServerOptions, disk: Disk) -> OtherMembers | None:
         f"the members were {', '.join(sorted(before))} and are to be {', '.join(sorted(now))}: a majority of these "
         "need not have what a majority of those has acknowledged",
         "start with the list before this one until all are in sync ('rmqha dledger status --wait in-sync'), and add or "
-        "take away one member at a time (docs/dledger.md, 'Other members'); if what was acknowledged may be lost, "
+        "take away one member at a time (docs/dledger.md, 'Other members'). A member that alone was away while the "
+        "list changed more than once starts with an empty directory. If what was acknowledged may be lost, "
         f"remove {path} on all",
     )
 
