@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.tables.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager
-from rmqha.broker.tables.offset_table import decode_offsets
+from rmqha.broker.tables.offset_table import decode_changed_offsets, decode_offsets
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -117,6 +117,29 @@ async def test_what_is_forgotten_gives_back_its_room(limit: str, how: str, monke
             await offsets.remove_offset_in_turns("g")
         for queue_id in range(queues):
             offsets.forget_queue("t", queue_id)
+
+
+async def test_a_slave_that_is_told_of_a_group_that_is_being_removed_forgets_the_rest_afterwards(
+    autojump_clock: MockClock,
+) -> None:
+    """What it was told then has the same stamp as the removal's begin."""
+    clock = iter(range(1000, 2000))
+    master, slave = ConsumerOffsetManager(now_ms=lambda: next(clock)), ConsumerOffsetManager(now_ms=lambda: 0)
+    for queue_id in range(1500):
+        master.commit_offset("g", "t", queue_id, offset=1)
+
+    async def follow() -> None:
+        table, changed = decode_offsets(master.to_json()), decode_changed_offsets(master.to_json())
+        await slave.merge_from_master(table, changed=changed)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(master.remove_offset_in_turns, "g")
+        while len(master.query_offsets("g", "t")) == 1500:
+            await trio.lowlevel.checkpoint()
+        await follow()
+        assert slave.query_offsets("g", "t")
+    await follow()
+    assert (master.query_offsets("g", "t"), slave.query_offsets("g", "t")) == ({}, {})
 
 
 async def test_a_slave_keeps_the_larger_of_its_own_and_its_masters() -> None:

@@ -34,3 +34,17 @@ async def test_a_member_that_does_not_say_where_its_broker_is_makes_nothing_sure
     found = await look_for_last_changes(list(told), ask, last=LAST)
     assert found.is_sure is is_sure
     assert trio.current_time() - begun_at <= within_s
+
+
+async def test_of_four_members_two_others_are_waited_for(autojump_clock: MockClock) -> None:
+    """With this one they are a majority of which one has all that another majority was told."""
+    begun_at = trio.current_time()
+
+    async def ask(peer: str) -> Told:
+        if peer == "n1":
+            return Told("b:1", OLD)
+        is_up = peer == "n2" and trio.current_time() >= begun_at + 3
+        return Told("b:2", LAST if is_up else None) if peer == "n2" else Told(None, None)
+
+    found = await look_for_last_changes(["n1", "n2", "n3"], ask, last=LAST)
+    assert found.origins["b:2"] == LAST

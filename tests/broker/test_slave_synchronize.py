@@ -174,3 +174,44 @@ async def test_what_a_former_master_said_of_half_messages_does_not_count(
                 await tables.run(SLAVE["masterAddress"])
         assert slave.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == (3 if is_settled else None)
         is_settled = True
+
+
+def told_by_a_peer(offsets: bytes) -> dict[RequestCode, RemotingCommand]:
+    return KEPT | {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=offsets),
+    }
+
+
+async def test_deliveries_of_a_peer_count_once_the_log_reaches_its_end_of_afterwards(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have come to its log since that was asked for."""
+    net, table = SimNet(), {"commitLogMaxOffset": "500"}
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    taken = list[tuple[dict[int, int], int]]()
+
+    def take_newer(offsets: dict[int, int], *, log_end: int) -> None:
+        taken.append((offsets, log_end))
+
+    def deliver(code: RequestCode) -> None:
+        if code is RequestCode.GET_ALL_DELAY_OFFSET:
+            table["commitLogMaxOffset"] = "600"
+
+    monkeypatch.setattr(master.metadata.delay_offsets, "take_newer", take_newer)
+    async with answering(net, table, told_by_a_peer(b'{"offsetTable":{}}'), on_asked=deliver):
+        tables = synchronize_with(net, "10.0.0.2", master)
+        assert await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None) == ""
+    assert taken == [({3: 17}, 600)]
+
+
+async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(autojump_clock: MockClock) -> None:
+    """A group may have been set back here since."""
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    for queue_id in range(2):
+        master.offsets.commit_offset("g", "t", queue_id, offset=3)
+    async with answering(net, ENDS_AT_0, told_by_a_peer(b'{"offsetTable":{"t@g":{0:5,1:6}}}')):
+        tables = synchronize_with(net, "10.0.0.2", master)
+        assert await tables.merge("10.0.0.1:10911", is_lost=False, next_offset=lambda _topic, _queue_id: 5) == ""
+    assert master.offsets.query_offsets("g", "t") == {0: 3, 1: 6}
