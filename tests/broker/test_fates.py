@@ -1,6 +1,10 @@
 """What is remembered of half messages that ended, or were written again."""
 
-from rmqha.broker.transaction.fates import Fates
+from types import SimpleNamespace
+from typing import Any
+
+from rmqha.broker.transaction.fates import KEPT_MAX, Fates
+from rmqha.broker.transaction.marks import learn_marks
 
 
 def test_what_has_ended_ends_no_second_time() -> None:
@@ -58,3 +62,21 @@ def test_no_producer_fills_the_memory() -> None:
     for offset in range(100):
         fates.end(offset)
     assert [fates.has_ended(offset) for offset in (0, 89, 90, 99)] == [False, False, True, True]
+
+
+async def test_where_not_all_marks_are_read_less_is_known_by_the_last_that_is_not() -> None:
+    """What lies before that one in the log may have ended by it, or by one before it."""
+
+    def read_marks(offset: int) -> tuple[list[object], int]:
+        return [], offset
+
+    bridge: Any = SimpleNamespace(
+        range_of=lambda _topic: (0, KEPT_MAX + 2),
+        position_of=lambda _topic, queue_offset: queue_offset * 100,
+        first_behind=lambda _topic, position: position // 100 + 50,
+        read_marks=read_marks,
+        end_of=lambda _topic: 0,
+    )
+    fates = Fates()
+    await learn_marks(bridge, fates)
+    assert (fates.marks_begin, fates.known_from) == (2, 51)

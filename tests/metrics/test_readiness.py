@@ -1,0 +1,52 @@
+"""Whether a master is ready whose slaves lag."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.metrics.readiness import why_not_ready
+from rmqha.replication.role import RoleKind
+
+
+def master(*lags_s: float, slaves_needed: int) -> BrokerController:
+    """All of whose slaves are within haSlaveFallbehindMax; and one that has not acknowledged anything yet."""
+    connections = [{"lag_s": lag_s, "slave_ack_offset": 5} for lag_s in lags_s]
+    facts = {"ha": {"live_slaves": len(lags_s), "connections": [*connections, {"lag_s": 0.0, "slave_ack_offset": -1}]}}
+    acknowledgements = SimpleNamespace(is_slave_ok=lambda _offset: True)
+    broker: Any = SimpleNamespace(
+        stopping=SimpleNamespace(is_set=lambda: False),
+        server=object(),
+        config=SimpleNamespace(slave_timeout_s=3.0, in_sync_replicas=slaves_needed + 1),
+        store=SimpleNamespace(
+            role=SimpleNamespace(kind=RoleKind.MASTER),
+            running_flags=SimpleNamespace(refusal=str),
+            refusal=str,
+            max_offset=10,
+        ),
+        replication=SimpleNamespace(
+            refusal=str,
+            doubt=str,
+            facts=lambda: facts,
+            promise=SimpleNamespace(acknowledgements=acknowledgements),
+        ),
+    )
+    return cast(BrokerController, broker)
+
+
+@pytest.mark.parametrize(
+    ("lags_s", "needed", "reasons"),
+    [
+        ((1.0, 60.0), 1, []),
+        ((60.0, 1.0), 2, ["slaves do not acknowledge within slaveTimeout: the 2 best lag 60 s"]),
+        ((3.0, 3.0), 2, []),
+        ((60.0,), 2, []),
+        ((), 1, []),
+    ],
+)
+def test_as_many_slaves_as_a_send_needs_have_to_acknowledge_in_time(
+    lags_s: tuple[float, ...], needed: int, reasons: list[str]
+) -> None:
+    """A slower one more costs no send."""
+    assert why_not_ready(master(*lags_s, slaves_needed=needed)) == reasons
