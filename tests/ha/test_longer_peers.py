@@ -80,7 +80,7 @@ async def test_what_was_noted_ends_when_the_peer_is_heard(
     nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("noted", [{}, {"other:1": 1 << 40}])
+@pytest.mark.parametrize("noted", [{}, {"other:1": 1 << 40}, {"other:1": -1}])
 async def test_only_peers_that_are_asked_count(
     noted: dict[str, int], network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

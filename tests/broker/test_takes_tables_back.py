@@ -1,0 +1,60 @@
+"""TakesTablesBack by itself: what it remembers of each peer."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from rmqha.broker.classic.takes_tables_back import TakesTablesBack
+from rmqha.ha.ha_client import MasterAddress
+from rmqha.replication.master_session import LogRange
+
+PEER = MasterAddress("10.0.0.2", 10912)
+
+
+class Tables:
+    """Of a peer that tells them, or not."""
+
+    def __init__(self) -> None:
+        self.failures = list[str]()
+
+    async def merge(self, _address: str, **_how: object) -> str:
+        return self.failures.pop() if self.failures else ""
+
+
+def taking_back(tables: Tables) -> TakesTablesBack:
+    """Of a master whose log goes to 100, all of it dispatched, and that lacks nothing."""
+
+    async def nothing(*_args: object) -> None:
+        """All is well."""
+
+    note: Any = SimpleNamespace(is_there=False)
+    queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {})
+    store: Any = SimpleNamespace(
+        min_offset=0, max_offset=100, reput_from_offset=100, queues=queues, next_queue_offset=lambda *_queue: 0
+    )
+    metadata: Any = SimpleNamespace(save=nothing, learn_queues=nothing)
+    asks: Any = tables
+    return TakesTablesBack(
+        note, note, store, metadata, peers={str(PEER)}, tables=asks, queue_ends_client=lambda _address: asks
+    )
+
+
+async def test_a_peer_that_has_lost_its_store_since_has_told_nothing_that_is_to_be_saved() -> None:
+    """The next start would wait for what it cannot tell any more."""
+    takes_back = taking_back(Tables())
+    await takes_back.take(PEER, LogRange(0, 200, checks_reports=True), is_longer=True)
+    assert takes_back.told_by == {str(PEER)}
+    await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)
+    assert takes_back.told_by == set()
+
+
+async def test_a_peer_that_has_told_once_and_then_holds_more_and_does_not_tell_is_awaited() -> None:
+    tables = Tables()
+    takes_back = taking_back(tables)
+    await takes_back.take(PEER, LogRange(0, 200, checks_reports=True), is_longer=True)
+    assert not takes_back.are_awaited
+    tables.failures.append("busy")
+    await takes_back.take(PEER, LogRange(0, 300, checks_reports=True), is_longer=True)
+    assert (takes_back.are_awaited, takes_back.told_by) == (True, set())
+    assert f"{PEER} of haPeers have yet to tell" in takes_back.why_awaited()
+    await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    assert (takes_back.are_awaited, takes_back.why_awaited()) == (False, "")
