@@ -58,10 +58,10 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
             yield Finding(WARN, "tables", f"{what}, nor is its backup one: a start takes it from haPeers", _PAGE)
         else:
             yield Finding(FAIL, "tables", f"{what}, nor is its backup one: a start begins without it", _PAGE)
-    if Path(f"{config.store_path_root_dir}/tablesLost").exists() and not config.is_slave:
-        what = (
-            "tablesLost: the tables are not all that this group had, and some peer of haPeers has yet to tell its own"
-        )
+    for note in ("tablesLost", "tablesOlder"):
+        if config.is_slave or not Path(f"{config.store_path_root_dir}/{note}").exists():
+            continue
+        what = f"{note}: the tables are not all that this group had, and some peer of haPeers has yet to tell its own"
         yield Finding(WARN, "tables", what, f"start this broker with all of them; {_PAGE}")
 
 

@@ -7,6 +7,7 @@
 * ``takesTablesBack``: a master whose store was empty has yet to hear its peers, or to take all of one's log and tables
   (rmqha/broker/classic/takes_tables_back.py).
 * ``tablesLost``: ``config`` was gone beside a log, and no peer has told the tables of the group since (likewise).
+* ``tablesOlder``: one table alone was gone, or a longer peer's could not be had (likewise).
 """
 
 from typing import Final

@@ -264,8 +264,9 @@ async def test_that_tables_are_taken_back_is_forgotten_by_who_follows_meanwhile(
 
 
 @pytest.mark.parametrize("name", ["subscriptionGroup", "consumerOffset"])
+@pytest.mark.parametrize("is_second_start", [False, True])
 async def test_one_table_alone_that_is_gone_is_missed_and_had_from_the_peer(
-    name: str, autojump_clock: MockClock
+    is_second_start: bool, name: str, autojump_clock: MockClock
 ) -> None:
     """Nobody told; the slave took over within seconds that no group is forbidden anything."""
     master, first, _ = three_machines()
@@ -277,9 +278,13 @@ async def test_one_table_alone_that_is_gone_is_missed_and_had_from_the_peer(
         verdict = judge(await status(client))
         assert any(f"{name}.json was missing when this broker started" in reason for reason in verdict.reasons)
     put_back(master, copy)
+    if is_second_start:
+        async with master.broker(**MASTER, **ONE_PEER):
+            await trio.sleep(30)
     async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
         await trio.sleep(90)
         assert [decided(broker), decided(slave)] == [DECIDED] * 2
+        assert "/store/tablesOlder" not in master.disk.files
 
 
 async def test_a_group_that_was_forgotten_before_an_older_copy_stays_so(autojump_clock: MockClock) -> None:
@@ -581,3 +586,36 @@ async def test_a_slave_that_lost_its_log_alone_has_the_tables_that_its_master_lo
         async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
             await trio.sleep(120)
             assert [decided(each) for each in (broker, slave)] == [(*DECIDED[:3], 0)] * 2
+
+
+@pytest.mark.parametrize("stale_first", [False, True])
+@pytest.mark.parametrize("apart_s", [0, 20, 100])
+async def test_a_master_that_went_on_in_doubt_without_its_store_hears_each_peer_that_comes(
+    apart_s: float, stale_first: bool, autojump_clock: MockClock
+) -> None:
+    """The first that came had missed a deletion, and the other one, whose log was no longer, was not asked for it."""
+    master, stale, current = three_machines()
+    async with current.broker(**OTHER_SLAVE), master.broker(**MASTER) as broker:
+        async with stale.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 8)
+            await fill(master, 2, topic="gone")
+            await trio.sleep(30)
+        decide(broker)
+        async with master.client() as client:
+            fields = encode_header(TopicRequestHeader("gone"))
+            deleted = await ask(client, RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=fields))
+            assert deleted.code == 0
+        await trio.sleep(30)
+    lose(master, "/")
+    slaves = [(stale, SLAVE), (current, OTHER_SLAVE)]
+    (first, settings), (second, others) = slaves if stale_first else reversed(slaves)
+    async with master.broker(**MASTER, **PEERS) as broker:
+        await trio.sleep(100)
+        async with first.broker(**settings) as one:
+            await trio.sleep(apart_s)
+            async with second.broker(**others) as other:
+                await trio.sleep(200)
+                assert [decided(each) for each in (broker, one, other)] == [DECIDED] * 3
+                assert [each.topics.select("gone") for each in (broker, one, other)] == [None] * 3
+                assert broker.metadata.lost == []

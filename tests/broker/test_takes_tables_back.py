@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from rmqha.broker.classic.takes_tables_back import TakesTablesBack
+from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 
@@ -26,15 +26,16 @@ def taking_back(tables: Tables) -> TakesTablesBack:
     async def nothing(*_args: object) -> None:
         """All is well."""
 
-    note: Any = SimpleNamespace(is_there=False)
+    note: Any = SimpleNamespace(is_there=False, make_in_thread=nothing)
     queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {})
     store: Any = SimpleNamespace(
         min_offset=0, max_offset=100, reput_from_offset=100, queues=queues, next_queue_offset=lambda *_queue: 0
     )
     metadata: Any = SimpleNamespace(save=nothing, learn_queues=nothing)
     asks: Any = tables
+    notes = TakeBackNotes(note, note, note)
     return TakesTablesBack(
-        note, note, store, metadata, peers={str(PEER)}, tables=asks, queue_ends_client=lambda _address: asks
+        notes, store, metadata, peers={str(PEER)}, tables=asks, queue_ends_client=lambda _address: asks
     )
 
 

@@ -15,7 +15,7 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
-from rmqha.broker.classic.takes_tables_back import TakesTablesBack
+from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
@@ -149,10 +149,10 @@ class ClassicReplication:
         return followed
 
     def _make_takes_back(self) -> TakesTablesBack:
-        root = self._config.store_path_root_dir
+        disk, root = self._store.disk, self._config.store_path_root_dir
+        names = ("takesTablesBack", "tablesLost", "tablesOlder")
         return TakesTablesBack(
-            StoreNote(self._store.disk, f"{root}/takesTablesBack"),
-            StoreNote(self._store.disk, f"{root}/tablesLost"),
+            TakeBackNotes(*(StoreNote(disk, f"{root}/{name}") for name in names)),
             self._store,
             self._metadata,
             peers=[str(MasterAddress(*split_address(peer))) for peer in options.peers_to_ask(self._config)],

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 import trio
@@ -35,6 +35,17 @@ _WITHOUT_NEWER: Final = (
 )
 
 
+class TakeBackNotes(NamedTuple):
+    """Files of the store, so that a start in between goes on with it."""
+
+    taking: StoreNote
+    """The tables of a new store, or of a part of the log, are not those of the group."""
+    lost: StoreNote
+    """Tables were lost beside a log, whatever was made since, and some peer is yet to tell its own."""
+    older: StoreNote
+    """Some of the tables are older than the log, likewise."""
+
+
 class TakesTablesBack:
     """Topics, groups, consumers' offsets and deliveries, from before the first byte of the log until all is here.
 
@@ -44,8 +55,7 @@ class TakesTablesBack:
 
     def __init__(
         self,
-        note: StoreNote,
-        lost_note: StoreNote,
+        notes: TakeBackNotes,
         store: DefaultMessageStore,
         metadata: MetadataService,
         *,
@@ -56,17 +66,14 @@ class TakesTablesBack:
         """Nothing is looked at yet.
 
         Args:
-            note: is there while the tables of a new store, or of a part of the log, are not those of the group.
-            lost_note: is there while tables were lost beside a log, whatever was made since, and some peer is yet to
-                tell its own.
+            notes: say, to the next start too, that more is to come.
             store: whose log it is.
             metadata: the tables.
             peers: the HA addresses of all that may know more.
             tables: asks for all but where queues end.
             queue_ends_client: of an address: asks the broker there where queues end.
         """
-        self._note: Final = note
-        self._lost_note: Final = lost_note
+        self._note, self._lost_note, self._older_note = notes
         self._store: Final = store
         self._metadata: Final = metadata
         self._peers: Final = frozenset(peers)
@@ -143,6 +150,8 @@ class TakesTablesBack:
         ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
         if failure := await self._merge(peer, ends):
             self._are_older = True
+            with suppress(StoreWriteError):
+                await self._older_note.make_in_thread()
             self.told_by.discard(str(peer))
             self._have_told.discard(str(peer))
             if failure != self._told_why:
@@ -170,7 +179,10 @@ class TakesTablesBack:
     async def _take_all(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         address, metadata = address_behind(peer), self._metadata
         if is_longer or not self._are_lost:
-            await self._make_note()
+            await self._make_note(self._note)
+        if is_longer and not self._are_lost:  # who was away, or is heard later, may know what this one does not
+            await self._make_note(self._lost_note)
+            self._are_lost = True
         if there is None:
             raise RemoteProtocolError(
                 f"its topics, groups and consumers' offsets could not be taken over: nothing answers at {address}, "
@@ -230,9 +242,9 @@ class TakesTablesBack:
                             await self.take(peer, there, is_longer=False)
             await trio.sleep(_ASKED_AGAIN_S)
 
-    async def _make_note(self) -> None:
+    async def _make_note(self, note: StoreNote) -> None:
         try:
-            await self._note.make_in_thread()
+            await note.make_in_thread()
         except StoreWriteError as error:
             raise RemoteProtocolError(f"that tables are taken back cannot be noted here: {error}") from error
 
@@ -244,7 +256,7 @@ class TakesTablesBack:
         is_begun, had_topics = self._store.min_offset < self._store.max_offset, self._metadata.had_topics
         is_noted, are_noted_lost = self._note.look(), self._lost_note.look()
         self._are_lost = is_begun and (are_noted_lost or not had_topics)
-        self._are_older = is_begun and bool(self._metadata.files.lost)
+        self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
         self._began_at = trio.current_time()
         if why := self.why_awaited():
@@ -252,6 +264,8 @@ class TakesTablesBack:
         try:
             if self._are_lost:
                 await self._lost_note.make_in_thread()
+            if self._are_older:
+                await self._older_note.make_in_thread()
             if not had_topics and not is_noted:
                 await self._note.make_in_thread()
         except StoreWriteError as error:
@@ -259,7 +273,7 @@ class TakesTablesBack:
 
     async def forget_loss(self) -> None:
         """At a start that asks nobody: its operator has decided, or it follows a master, whose tables count."""
-        for note in (self._note, self._lost_note):
+        for note in (self._note, self._lost_note, self._older_note):
             with suppress(StoreWriteError, StoreReadError):
                 if note.look():
                     await note.remove_in_thread()
@@ -287,7 +301,7 @@ class TakesTablesBack:
         self._began_at = trio.current_time()
         while True:
             end = max(begun_at, self._store.taken_to)
-            is_noted = self._note.is_there or (self._lost_note.is_there and not self.are_awaited)
+            is_noted = self._note.is_there or (not self.are_awaited and (self._lost_note.is_there or self._are_older))
             is_due = (is_noted or self.told_by) and not is_in_doubt()
             if is_due and metadata.delay_offsets.is_settled(end):
                 await metadata.save()
@@ -297,5 +311,6 @@ class TakesTablesBack:
                         await self._note.remove_in_thread()
                         if not self.are_awaited:
                             await self._lost_note.remove_in_thread()
-                            self._lacks_tables = self._are_lost = False
+                            await self._older_note.remove_in_thread()
+                            self._lacks_tables = self._are_lost = self._are_older = False
             await trio.sleep(_SAVED_AGAIN_S)
