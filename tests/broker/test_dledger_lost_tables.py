@@ -4,22 +4,13 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.cli.verdict import Verdict, judge
-from rmqha.remoting.client import open_remoting_client
 from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.test_dledger_broker import group_of
-from tests.broker.test_dledger_followers import followers_of
-from tests.broker.test_pair import status
+from tests.broker.test_dledger_followers import followers_of, judged
 
 _SETTLED_S = 30
 """Tables are taken over, saved and noted."""
 TOLD = "/store/config/topics.json was missing when this broker started, though the log holds messages"
-
-
-async def judged(node: Node) -> Verdict:
-    network = node.group.net.host(f"10.8.8.{len(node.group.net.hosts)}").mount()
-    async with open_remoting_client(network, f"{node.group.addresses[node.name]}:10911") as client:
-        return judge(await status(client))
 
 
 async def start_again(group: BrokerGroup, *nodes: Node, gone: str) -> list[dict[str, object]]:
