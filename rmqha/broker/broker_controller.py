@@ -59,6 +59,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
 from rmqha.remoting.limits import UNSENT_BYTES_MAX
 from rmqha.remoting.server import RemotingServer
+from rmqha.replication.role import RoleKind
 from rmqha.store.config_files import ConfigFiles
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
@@ -185,7 +186,7 @@ class BrokerController:
             await self.store.load_in_thread()
             self.is_recovering = False
             self.offsets.connect(self.store.queues)
-            if self.store.role.is_master and self.store.min_offset < self.store.max_offset:
+            if self.store.role.kind is not RoleKind.SLAVE and self.store.min_offset < self.store.max_offset:
                 self.metadata.check_found()
             await self._learn_queues()
             async with trio.open_nursery() as storing:

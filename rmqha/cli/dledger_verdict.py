@@ -9,6 +9,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
     dledger          what `rmqha dledger status` shows of a member, and
         group id leader peers connected master diverged
         members          how it sees each other member: id connected since_s heard_s reason lacks stuck_s (MemberView)
+        lack_of_room     why it stores no more at present; empty if it does
         lacks            committed entries of its leader's that a follower lacks, as far as it knows
         silent_after_s   who leads, or asks for votes, hears of the others more often
 """
@@ -16,7 +17,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rmqha.cli.pages import Page, refusal_of, see
+from rmqha.cli.pages import Page, refusal_of, see, waits_for
 from rmqha.cli.span import span
 
 Facts = dict[str, Any]
@@ -49,8 +50,9 @@ def _failures(facts: Facts) -> list[str]:
     """Why it does not do what it is there for."""
     member, away = facts["dledger"], len(_away(facts))
     members = len(member["peers"])
-    refusal = refusal_of(facts) if facts.get("write_refusal") else member.get("write_error")
-    failures = [f"it cannot write: {refusal}"] if refusal else []
+    passing = _passing(facts)
+    refusal = member.get("write_error") if passing or not facts.get("write_refusal") else refusal_of(facts)
+    failures = [f"it cannot write: {refusal}"] if refusal and refusal not in passing else []
     if member.get("diverged"):
         failures = [f"it follows nobody any more: {member['diverged']}"]
     if member["leader"] is None:
@@ -58,6 +60,13 @@ def _failures(facts: Facts) -> list[str]:
     if facts["role"] != "FOLLOWER" and members - away <= members // 2:
         failures.append(see(f"a majority is missing: {away} of {members} members are away", Page.NO_LEADER))
     return failures + why_uncommitted(member.get("uncommitted_for_s"))
+
+
+def _passing(facts: Facts) -> list[str]:
+    """What keeps a follower from storing more until it has passed: its leader has the entries."""
+    if facts["role"] != "FOLLOWER" or facts.get("needs_restart"):
+        return []
+    return [lack for lack in (facts.get("write_refusal"), facts["dledger"].get("lack_of_room")) if lack]
 
 
 def why_uncommitted(seconds: int | None) -> list[str]:
@@ -80,6 +89,7 @@ def _troubles(facts: Facts) -> list[str]:
     """What else is wrong."""
     member = facts["dledger"]
     troubles = [see(f"{peer} {why}", Page.MEMBER_AWAY) for peer, why in _away(facts).items()]
+    troubles += [waits_for(lack, Page.MEMBER_FULL) for lack in _passing(facts)[:1]]
     if facts["role"] == "LEADER" and not facts["is_master"]:
         troubles.append("it leads, but is not master yet: what it inherited is not all committed and dispatched")
     for view in member.get("members", ()):

@@ -125,8 +125,8 @@ def check_disk(config: BrokerConfig) -> Findings:
 
 
 def _check_inodes(at: Path, usage: DiskUsage) -> Findings:
-    """Whether files can be made, which free bytes do not tell."""
-    if usage.free_inodes is None:
+    """Whether files can be made, which free bytes do not tell; without any of these some count no inodes either."""
+    if usage.free_inodes is None or usage.available == usage.free_inodes == 0:
         return
     told = f"'df -i {at}'; remove files that nobody needs: {Page.NO_INODES}"
     if usage.free_inodes == 0:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from rmqha.broker.dledger.dledger_options import member_options
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
 from rmqha.broker.tables.offset_table import decode_offsets
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
@@ -21,6 +22,7 @@ from rmqha.store.config_files import (
     TABLES_ORIGIN,
     TOPICS,
 )
+from rmqha.store.mapped_file import parse_file_name
 from rmqha.store.os_disk import OsDisk
 
 _GOOD: Final = ""
@@ -52,7 +54,7 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
         if backup == _GOOD:
             yield Finding(WARN, "tables", f"{what}; a start takes its backup, which lacks the last change", _PAGE)
         elif config.is_slave or config.enable_dleger_commit_log:
-            whom = "a slave has it from its master" if config.is_slave else "the other members have it"
+            whom = "a slave has it from its master" if config.is_slave else "a start takes what the other members have"
             yield Finding(WARN, "tables", f"{what}, nor is its backup one: {whom}", _PAGE)
         elif config.ha_peers:
             yield Finding(WARN, "tables", f"{what}, nor is its backup one: a start takes it from haPeers", _PAGE)
@@ -78,8 +80,14 @@ def _names_of(config: BrokerConfig) -> set[str]:
 
 def _has_log(config: BrokerConfig) -> bool:
     """Whether something was ever sent: the topics were saved before that."""
-    directory = Path(config.store_path_commit_log)
-    return not config.enable_dleger_commit_log and directory.is_dir() and any(directory.iterdir())
+    directories = {config.store_path_commit_log}
+    if config.enable_dleger_commit_log:
+        directories |= {*member_options(config).store.data_store_paths}
+    disk = OsDisk()
+    try:
+        return any(parse_file_name(name) is not None for path in directories for name in disk.listdir(path))
+    except StoreReadError:
+        return False  # that it cannot be looked at is told of the store
 
 
 def _problem_of(path: str, take: Callable[[dict[str, Any]], object]) -> str | None:

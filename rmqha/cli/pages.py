@@ -44,11 +44,17 @@ class Page(StrEnum):
     ACCOUNTS = "docs/security.md, 'Accounts (ACL)'"
     MEMBER_AWAY = "docs/dledger.md, 'What status tells'"
     NO_LEADER = "docs/dledger.md, 'Nobody leads'"
+    MEMBER_FULL = "docs/dledger.md, 'A full disk'"
 
 
 def see(reason: str, page: Page) -> str:
     """The reason, with where to read on unless it names a page itself."""
     return reason if _DOCS in reason else f"{reason}; see {page}"
+
+
+def waits_for(lack: str, page: Page) -> str:
+    """What is told of a replica that can store no more at present, and serves what it holds."""
+    return see(f"it serves what it holds, and goes on by itself when this has passed: {lack}", page)
 
 
 def refusal_of(facts: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ from math import inf
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
-from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see
+from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see, waits_for
 from rmqha.cli.span import span
 from rmqha.codec.codes import STATUS_KEY
 
@@ -92,7 +92,6 @@ _NO_SLAVES: Final = "SLAVE_NOT_AVAILABLE"
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
 _SLAVE_GOOD: Final = ("transfer",)
 _WITHOUT_ROOM: Final = "disk-full"
-_SERVES: Final = "it serves what it holds, and goes on by itself when this has passed: {}"
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master, and may differ from it before that, too; nothing is cut",
     "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",
@@ -340,7 +339,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     state = client["state"]
     reasons, waits_for_room = [], bool(facts.get("write_refusal") and not facts.get("needs_restart"))
     if waits_for_room:
-        reasons.append(see(_SERVES.format(facts["write_refusal"]), Page.SLAVE_FULL))
+        reasons.append(waits_for(facts["write_refusal"], Page.SLAVE_FULL))
     elif facts.get("write_refusal"):
         reasons.append(f"it cannot write: {refusal_of(facts)}")
     if state not in _SLAVE_GOOD and not (waits_for_room and state == _WITHOUT_ROOM):

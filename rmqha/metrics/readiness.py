@@ -38,7 +38,11 @@ def why_not_ready(broker: BrokerController) -> list[str]:
 def what_passes(broker: BrokerController) -> list[str]:
     """What a broker that is ready lacks all the same, for those who look: a slave that takes nothing at present."""
     store = broker.store
-    if store.role.kind is not RoleKind.SLAVE or not (refusal := store.running_flags.refusal()):
+    if store.role.kind is not RoleKind.SLAVE:
+        return []
+    member: dict[str, Any] = broker.replication.facts().get("dledger") or {}
+    refusal = store.running_flags.refusal() or member.get("lack_of_room")
+    if not refusal:
         return []
     return [f"it serves what it holds, and goes on by itself when this has passed: {refusal}"]
 

@@ -103,6 +103,7 @@ class ConfigFiles:
     def note_missing(self, name: str) -> None:
         """It is not there, and has to be: who uses this broker began with what is left."""
         path = f"{self._directory}/{name}"
+        logger.warning("config_file.missing", path=path)
         self.lost.append(
             f"{path} was missing when this broker started, though the log holds messages: topics, groups and "
             "consumers' offsets are those that the log tells of, or another broker of this group"

@@ -13,6 +13,7 @@ from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.broker.tables.tables_origin import TablesOrigin
+from rmqha.cli.verdict import Verdict, judge
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.dledger_properties import decode_check_point
 from rmqha.codec.dledger_wire import MetadataResponse
@@ -20,10 +21,12 @@ from rmqha.dledger.dledger_client import DLedgerClient
 from rmqha.dledger.dledger_commit_log import DLedgerCommitLog
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.errors import RemoteProtocolError
-from rmqha.remoting.client import RemotingClient
+from rmqha.metrics.readiness import what_passes, why_not_ready
+from rmqha.remoting.client import RemotingClient, open_remoting_client
 from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.machines import send_request
 from tests.broker.test_dledger_broker import asked, bodies, group_of
+from tests.broker.test_pair import status
 
 SOON_S = 3
 
@@ -32,6 +35,13 @@ def ledger_of(node: Node) -> DLedgerMmapFileStore:
     log: Any = node.running.store.commit_log
     assert isinstance(log, DLedgerCommitLog)
     return log.ledger
+
+
+async def judged(node: Node) -> Verdict:
+    """As `rmqha status` says of its broker."""
+    network = node.group.net.host(f"10.8.8.{len(node.group.net.hosts)}").mount()
+    async with open_remoting_client(network, f"{node.group.addresses[node.name]}:10911") as client:
+        return judge(await status(client))
 
 
 async def followers_of(group: BrokerGroup) -> list[Node]:
@@ -54,6 +64,26 @@ async def test_a_follower_whose_disk_is_full_stores_nothing_until_it_has_room(au
         follower.disk.faults.crowded = False
         await group.wait_same()
         assert follower.replication.facts()["dledger"]["lacks"] == 0
+
+
+async def test_a_follower_without_room_serves_what_it_holds(autojump_clock: MockClock) -> None:
+    """As a slave: it was "failed", though nobody has to do more than make room, and ready."""
+    async with group_of() as group:
+        await group.send(b"0")
+        follower = (await followers_of(group))[0]
+        await trio.sleep(SOON_S)
+        assert (await judged(follower)).level == "ok"
+        assert what_passes(follower.running) == []
+        follower.disk.faults.crowded = True
+        await group.wait(lambda: ledger_of(follower).room.refusal != "")
+        for reason in [*(await judged(follower)).reasons, *what_passes(follower.running)]:
+            assert reason.startswith("it serves what it holds, and goes on by itself when this has passed: the ")
+        assert (await judged(follower)).level == "degraded"
+        assert why_not_ready(follower.running) == []
+        assert len(what_passes(follower.running)) == 1
+        follower.disk.faults.crowded = False
+        await group.wait(lambda: ledger_of(follower).room.refusal == "")
+        assert (await judged(follower)).level == "ok"
 
 
 async def test_who_has_no_leader_says_so_and_lacks_nothing_that_it_knows_of(autojump_clock: MockClock) -> None:

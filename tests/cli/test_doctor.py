@@ -108,6 +108,17 @@ def test_inodes(
     assert [(one, said in what) for one, what in found] == ([] if level is None else [(level, True)])
 
 
+def test_a_full_disk_that_counts_its_inodes_from_its_free_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ZFS and XFS do: an operator was sent to look for small files."""
+    usage = DiskUsage(1 << 40, 0, 100, read_only=False, free_inodes=0)
+    monkeypatch.setattr(OsDisk, "usage", lambda _disk, _path: usage)
+    found = [*doctor_host.check_disk(config(tmp_path))]
+    assert {one.area for one in found} == {"disk"}
+    assert "fail" in {one.level for one in found}
+
+
 def test_the_disk_of_all_but_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the broker refuses sends for was not looked at where storePathRootDir has a file system of its own."""
     apart = config(Path("/proc"), storePathCommitLog=str(tmp_path))

@@ -80,8 +80,35 @@ def test_topics_that_are_missing_beside_a_log_are_told_of(tmp_path: Path) -> Non
     assert (finding.level, "topics.json is missing" in finding.what) == ("fail", True)
 
 
+def member(store: Path, **settings: str) -> BrokerConfig:
+    of_group = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-127.0.0.1:40911", "dLegerSelfId": "n0"}
+    return config(store, **of_group, dLegerGroup="g", **settings)
+
+
 def test_a_dledger_member_has_them_from_the_others(tmp_path: Path) -> None:
     put(tmp_path, "", None)
-    settings = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-127.0.0.1:40911", "dLegerSelfId": "n0"}
-    (finding,) = check_tables(config(tmp_path, **settings, dLegerGroup="g"))
-    assert (finding.level, finding.what.endswith("the other members have it")) == ("warn", True)
+    (finding,) = check_tables(member(tmp_path))
+    assert (finding.level, finding.what.endswith("a start takes what the other members have")) == ("warn", True)
+
+
+@pytest.mark.parametrize("place", ["dledger-n0/data", "disk1", "commitlog"])
+def test_topics_that_are_missing_beside_a_members_log_are_told_of(place: str, tmp_path: Path) -> None:
+    """A new member, or one that was emptied, has neither; the classic broker's log before the group counts, too."""
+    settings = {"dataStorePath": f"{tmp_path}/disk1"} if place == "disk1" else {}
+    (tmp_path / place).mkdir(parents=True)
+    assert [*check_tables(member(tmp_path, **settings))] == []
+    (tmp_path / place / f"{0:020d}").touch()
+    (finding,) = check_tables(member(tmp_path, **settings))
+    assert (finding.level, finding.next) == ("warn", Page.LOST_TABLES)
+    assert finding.what.startswith(f"{tmp_path}/config/topics.json is missing, nor is its backup one")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable": {}}')
+    assert [*check_tables(member(tmp_path, **settings))] == []
+
+
+def test_a_log_that_may_not_be_looked_at_is_told_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listdir(_disk: OsDisk, path: str) -> list[str]:
+        raise StoreReadError(PermissionError(13, "Permission denied"), operation="list", path=path)
+
+    monkeypatch.setattr(OsDisk, "listdir", listdir)
+    assert [*check_tables(member(tmp_path))] == []

@@ -292,6 +292,8 @@ def gone(name: str) -> dict[str, Any]:
 
 
 FOLLOWS: Final[dict[str, Any]] = {"role": "FOLLOWER", "leader": "n1", "master": "h:10911", "is_master": False}
+FULL: Final[dict[str, Any]] = {"lack_of_room": "the disk is too full", "write_error": "the disk is too full"}
+SERVES: Final = "it serves what it holds, and goes on by itself when this has passed: "
 
 
 @pytest.mark.parametrize(
@@ -338,6 +340,20 @@ FOLLOWS: Final[dict[str, Any]] = {"role": "FOLLOWER", "leader": "n1", "master": 
         (member(diverged="of the test"), "failed", "it follows nobody any more: of the test"),
         (member() | {"write_refusal": "of the test"}, "failed", "it cannot write: of the test"),
         (member(write_error="term and vote cannot be saved"), "failed", "it cannot write: term and vote"),
+        (member(**FULL) | {"write_refusal": "the disk is too full"}, "failed", "it cannot write: the disk is too full"),
+        (member(**FOLLOWS, **FULL) | {"write_refusal": "the disk is too full"}, "degraded", SERVES + "the disk is"),
+        (member(**FOLLOWS, **FULL), "degraded", SERVES + "the disk is too full; see docs/dledger.md, 'A full disk'"),
+        (member(**FOLLOWS) | {"write_refusal": "no queue file"}, "degraded", SERVES + "no queue file"),
+        (
+            member(**FOLLOWS, **FULL) | {"write_refusal": "fdatasync failed", "needs_restart": True},
+            "failed",
+            "it cannot write: fdatasync failed",
+        ),
+        (
+            member(**FOLLOWS, **FULL | {"write_error": "its files have another size"}),
+            "failed",
+            "it cannot write: its files have another size",
+        ),
     ],
 )
 def test_a_member_of_a_group_is_judged_by_its_group(facts: dict[str, Any], level: str, reason: str) -> None:

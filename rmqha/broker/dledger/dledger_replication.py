@@ -392,9 +392,9 @@ class DLedgerReplication:
 
 def _member_facts(server: DLedgerServer) -> dict[str, Any]:
     lacks = server.pusher.handler.leader_committed_index - server.store.ledger_end_index
-    views = [asdict(view) for view in server.view_members()]
     return asdict(server.status()) | {
         "connected": sorted(server.rpc.connected),
-        "members": views,
+        "members": [asdict(view) for view in server.view_members()],
+        "lack_of_room": server.store.room.refusal,
         "lacks": max(0, lacks) if server.member_state.is_follower else 0,
     }

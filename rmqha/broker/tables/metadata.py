@@ -186,7 +186,8 @@ class MetadataService:
     def check_found(self) -> None:
         """Tell if the table is missing that a master saves before anything is sent, and so before a log begins.
 
-        A slave has it from its master.
+        A slave has it from its master. A member of a group that elects its master has saved it as well, by the first
+        messages that came, and may lead before it has taken over anything.
         """
         if not self.had_topics and not self.files.lost:
             self.files.note_missing(TOPICS)
