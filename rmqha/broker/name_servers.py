@@ -15,9 +15,11 @@ import structlog
 import trio
 
 from rmqha.broker import options
+from rmqha.broker.identity import Identity
 from rmqha.broker.tables.told_topics import told_topics
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
+from rmqha.broker.taken_places import TakenPlaces
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import GetRouteInfoRequestHeader, decode_header, encode_header
 from rmqha.codec.namesrv_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
@@ -39,17 +41,6 @@ _ANSWER_S: Final = 6.0
 _TOPICS_AT_ONCE: Final = 1000
 _ROUTE_SIZE_MAX: Final = 64 * 1024
 """As many brokers as a name may have, with the longest addresses; read at once, in some milliseconds."""
-
-
-class Identity(NamedTuple):
-    """Who this broker is at this moment; when it is another, name servers are told at once."""
-
-    broker_name: str
-    broker_id: int
-    address: str
-    """Where clients find it."""
-    ha_address: str
-    """Where slaves do."""
 
 
 class FoundMaster(NamedTuple):
@@ -94,6 +85,7 @@ class NameServers:
         self._masters: Final = dict[str, FoundMaster]()
         """By the name server that names it."""
         self._master: FoundMaster | None = None
+        self._taken_places: Final = TakenPlaces()
         self._news = trio.Event()
 
     @property
@@ -127,7 +119,10 @@ class NameServers:
                         told = await self._register(client, name_server)
                         if self.failures.pop(name_server, None):
                             logger.info("name_servers.registered", name_server=name_server)
+                        had_its_place = await _find(client, told[0]) == told[0].address
                         await self._wait_for_news(client, told)
+                        if had_its_place and self._identity() == told[0]:
+                            await self._look_for_another(client, name_server, told[0])
             except (RemotingError, ProtocolError) as error:  # ours as well: a table that is too large to tell
                 if name_server not in self.failures:
                     logger.warning("name_servers.not_registered", name_server=name_server, reason=str(error))
@@ -189,26 +184,49 @@ class NameServers:
                 with trio.move_on_after(_LOOKS_AGAIN_S):
                     await self._news.wait()
 
+    async def _look_for_another(self, client: RemotingClient, name_server: str, identity: Identity) -> None:
+        """A name server that took this broker's registration names another one now, or does not."""
+        address = await _find(client, identity)
+        if address not in ("", identity.address) and self._identity() == identity:
+            self._taken_places.saw(name_server, identity, address, now=trio.current_time())
+
     def not_registered(self) -> list[str]:
         """Which name servers do not know this broker, and why, a sentence each."""
         return [f"name server {name} does not know this broker: {why}" for name, why in self.failures.items()]
 
+    def facts(self) -> dict[str, Any]:
+        """Of the status document (rmqha/cli/verdict.py) what tells of name servers."""
+        taken = self._taken_places.describe(self._identity(), now=trio.current_time())
+        return {"not_registered": self.not_registered(), "place_taken": taken}
+
     async def find_master(self) -> str:
         """``host:port`` of the broker of this name that was last told to be master; empty if none is known."""
-        header = GetRouteInfoRequestHeader(self._config.broker_name)  # each broker has a topic of its own name
-        request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=encode_header(header))
         for name_server in self._config.namesrv_addr:
             try:
                 async with self._connect(name_server) as client:
-                    answer = await _ask(client, request)
-                route = _route_of(answer)
+                    addresses = await _addresses(client, self._config.broker_name)
             except (RemotingError, RemoteProtocolError) as error:
                 logger.debug("name_servers.no_answer", name_server=name_server, reason=str(error))
                 continue
-            for broker in route.broker_datas:
-                if broker.broker_name == self._config.broker_name and MASTER_ID in broker.broker_addrs:
-                    return broker.broker_addrs[MASTER_ID]
+            if MASTER_ID in addresses:
+                return addresses[MASTER_ID]
         return ""
+
+
+async def _find(client: RemotingClient, identity: Identity) -> str:
+    """Where a name server has the broker of this name and id; empty if it does not say."""
+    try:
+        return (await _addresses(client, identity.broker_name)).get(identity.broker_id, "")
+    except (RemotingError, RemoteProtocolError):
+        return ""
+
+
+async def _addresses(client: RemotingClient, broker_name: str) -> dict[int, str]:
+    """Of the brokers of a name, by their ids. Raises RemotingError or RemoteProtocolError."""
+    header = GetRouteInfoRequestHeader(broker_name)  # each broker has a topic of its own name
+    request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=encode_header(header))
+    brokers = _route_of(await _ask(client, request)).broker_datas
+    return next((dict(broker.broker_addrs) for broker in brokers if broker.broker_name == broker_name), {})
 
 
 def _route_of(answer: RemotingCommand) -> TopicRouteData:

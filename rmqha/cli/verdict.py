@@ -46,6 +46,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
     topics_awaited   whether a slave's log has told of a topic that no table of its master had yet, for a second or two
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
+    place_taken      name servers where another broker registers in this one's place, a sentence each; likewise
 
 A member of a DLedger group has ``dledger`` in place of what is a pair's: see rmqha/cli/dledger_verdict.py.
 
@@ -168,6 +169,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     troubles += [see(f"{_KEPT}: {kept}", Page.CERTIFICATES) for kept in filter(None, [facts.get("certificates_kept")])]
     troubles += [see(_ACCOUNTS_KEPT.format(facts[name]), Page.ACCOUNTS) for name in _ACCOUNTS if facts.get(name)]
     troubles += facts.get("not_registered", ())
+    troubles += [see(taken, Page.MIXED_UP) for taken in facts.get("place_taken", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
         return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles))

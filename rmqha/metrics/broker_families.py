@@ -116,6 +116,8 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
     """What else makes a broker degraded in `rmqha status`, and costs no message by itself."""
     store, facts, permissions = broker.store, broker.replication.facts(), broker.access.permissions
     unfit = [peer for peer in facts.get("catch_up", ()) if peer["state"] == PeerState.UNFIT.value]
+    apart = facts.get("circle") or unfit or facts["place_taken"]
+    apart = apart or broker.replication.group.clashes(now=trio.current_time())
     told = {
         "lost_queues": store.queue_rebuild.describe(),
         "damaged_records": store.damaged_records.describe(store.min_offset),
@@ -129,7 +131,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "certificates": why_kept(),
         "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),
         "doubt": facts.get("doubt"),
-        "group_clashes": facts.get("circle") or unfit or broker.replication.group.clashes(now=trio.current_time()),
+        "group_clashes": apart,
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "peers_unheard": facts.get("peers_unheard"),
         "not_learned": facts.get("not_learned"),

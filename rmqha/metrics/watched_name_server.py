@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client.metrics_core import Metric
 
 from rmqha import __version__
-from rmqha.metrics.families import counters, gauge, gauges
+from rmqha.metrics.families import counter, counters, gauge, gauges
 from rmqha.metrics.http_server import HttpServer
 from rmqha.metrics.page import Source
 from rmqha.namesrv.namesrv_controller import NamesrvController
@@ -44,6 +44,8 @@ class WatchedNameServer:
         yield gauge("rmqha_namesrv_groups", "Names of brokers that have registered.", len(groups))
         yield gauge("rmqha_namesrv_brokers", "Brokers that have registered.", sum(len(one.brokers) for one in groups))
         yield gauge("rmqha_namesrv_topics", "Topics of all names.", sum(len(one.queues) for one in groups))
+        meaning = "Registrations that took a place back from another broker that registers there, too."
+        yield counter("rmqha_namesrv_clashes", meaning, self._name_server.routes.clashes)
         refused = {"metrics": dict(self._port.refused)}
         if server is not None:
             yield gauge("rmqha_connections", "Clients and brokers connected.", len(server.connections))

@@ -17,6 +17,7 @@ from rmqha.codec.register_broker import DataVersion
 from rmqha.codec.route import MASTER_ID, PERM_READ, PERM_WRITE, BrokerData, QueueData
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
+from rmqha.namesrv.displaced_brokers import DisplacedBrokers
 from rmqha.namesrv.routes import BrokerConnection, Registration
 from rmqha.shares import Room
 
@@ -57,6 +58,7 @@ class _Group:
     queues: dict[str, QueueData] = field(default_factory=dict)
     size: int = 0
     """What is charged for it, once it has a broker."""
+    displaced: DisplacedBrokers = field(default_factory=DisplacedBrokers)
 
     @property
     def data(self) -> BrokerData:
@@ -83,6 +85,9 @@ class RouteInfoManager:
 
     Invariants: a group has at least one broker, and an address is that of one broker. ``_room``, the sum of what the
     groups and brokers take, is at most :data:`SIZE_MAX`.
+
+    Attributes:
+        clashes: how many registrations took a place back from another broker that is there as well.
     """
 
     def __init__(self) -> None:
@@ -91,6 +96,8 @@ class RouteInfoManager:
         self._of_connection: Final[dict[BrokerConnection, dict[_Broker, None]]] = {}
         self._room: Final = Room("what brokers register", of_host="what brokers on {host} register", size_max=SIZE_MAX)
         self._lines: Final = LogLimit()
+        self._warnings: Final = LogLimit()
+        self.clashes = 0
 
     def groups(self) -> Iterable[_Group]:
         """As :meth:`Routes.groups`."""
@@ -119,6 +126,8 @@ class RouteInfoManager:
             self._forget(former, keeps_group=name)
         if (displaced := group.brokers.get(registration.broker_id)) is not None:
             self._forget(displaced, keeps_group=name)
+            self._displace(group, displaced, registration, connection.peer, now)
+        group.displaced.has_another_id(registration.broker_id, registration.broker_addr)
         self._groups[name], group.cluster = group, registration.cluster
         self._charge_group(group, host if tells else group.host, size)
         if tells:
@@ -132,6 +141,16 @@ class RouteInfoManager:
                 instead_of=displaced and displaced.registration.broker_addr,
             )
         return _master_of(group, registration)
+
+    def _displace(self, group: _Group, former: _Broker, by: Registration, peer: str, now: float) -> None:
+        """Count, and say once a minute, that two brokers take a place from each other."""
+        who, address = (former.registration.broker_addr, former.connection.peer), by.broker_addr
+        if not group.displaced.displaces(by.broker_id, address=address, peer=peer, former=who, now=now):
+            return
+        self.clashes += 1
+        if group.displaced.may_warn(now=now):
+            facts = {"broker_name": by.broker_name, "broker_id": by.broker_id, "addresses": sorted((address, who[0]))}
+            self._warnings.log(logger.warning, "route_info.brokers_clash", **facts)
 
     def _check_room(self, registration: Registration, host: str, *, growth: int) -> None:
         if problem := self._room.problem(host, growth):

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.identity import Identity
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.name_servers import Identity, NameServers
+from rmqha.broker.name_servers import NameServers
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json, remoting
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -63,8 +64,7 @@ class NameServer:
         return RemotingCommand(ResponseCode.SUCCESS)
 
     def _route(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        assert request.ext_fields["topic"] == "g"
-        route = TopicRouteData((BrokerData("DefaultCluster", "g", self.brokers),), ())
+        route = TopicRouteData((BrokerData("DefaultCluster", request.ext_fields["topic"], self.brokers),), ())
         return RemotingCommand(ResponseCode.SUCCESS, body=encode_route(route, version=0))
 
     def _forget(self, address: str) -> None:
@@ -165,13 +165,18 @@ def config_of(**keys: str) -> BrokerConfig:
 
 
 def name_servers(
-    net: SimNet, *, broker_id: int = 0, identity: Callable[[], Identity] | None = None, **keys: str
+    net: SimNet,
+    *,
+    host: str = "10.0.0.1",
+    broker_id: int = 0,
+    identity: Callable[[], Identity] | None = None,
+    **keys: str,
 ) -> NameServers:
-    usual = Identity("g", broker_id, "10.0.0.1:10911", "10.0.0.1:10912")
+    usual = Identity("g", broker_id, f"{host}:10911", f"{host}:10912")
     return NameServers(
         config_of(**keys),
         TopicConfigManager(topic_rules(), now_ms=lambda: 0),
-        network=net.host("10.0.0.1").mount(),
+        network=net.host(host).mount(),
         identity=identity or (lambda: usual),
     )
 

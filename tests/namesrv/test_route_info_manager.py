@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from rmqha.codec.register_broker import DataVersion
 from rmqha.codec.route import QueueData
@@ -236,3 +237,83 @@ async def test_a_broker_counts_once_however_often_it_registers(monkeypatch: pyte
         names.manager.unregister_broker(SLAVE)
     names.register(SLAVE)
     assert names.addresses("t") == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
+
+
+OTHER_MASTER = replace(MASTER, broker_addr="10.0.0.3:10911", ha_server_addr="10.0.0.3:10912")
+
+
+class TakingTurns:
+    """Brokers that register every 30 s, each on the connection that it has."""
+
+    def __init__(self, names: Names, *brokers: Registration) -> None:
+        self._names = names
+        self._wires = {broker: Wire(broker.broker_addr) for broker in brokers}
+
+    def register(self, times: int) -> list[Any]:
+        with capture_logs() as logs:
+            for _ in range(times):
+                for broker, wire in self._wires.items():
+                    self._names.now += 30 / len(self._wires)
+                    self._names.register(broker, wire=wire)
+        return [log for log in logs if log["event"] == "route_info.brokers_clash"]
+
+
+@pytest.mark.parametrize("first", [MASTER, SLAVE])
+async def test_two_brokers_of_one_id_are_told_and_counted(names: Names, first: Registration) -> None:
+    """Not before one has taken its place back from the other, and that one from it; then once a minute."""
+    both = TakingTurns(names, first, replace(first, broker_addr="10.0.0.3:10911"))
+    assert both.register(1) == []
+    assert names.manager.clashes == 0
+    warnings = both.register(10)
+    assert names.manager.clashes == 19
+    assert len(warnings) in (5, 6), "of five minutes"
+    assert warnings[0]["addresses"] == sorted([first.broker_addr, "10.0.0.3:10911"])
+    assert (warnings[0]["broker_name"], warnings[0]["broker_id"]) == ("a", first.broker_id)
+
+
+async def test_many_names_that_clash_do_not_fill_the_log(names: Names) -> None:
+    pairs = [
+        [replace(MASTER, broker_name=f"b{number}", broker_addr=f"10.0.{host}.{number}:1") for host in (1, 2)]
+        for number in range(100)
+    ]
+    warnings = [line for pair in pairs for line in TakingTurns(names, *pair).register(2)]
+    assert names.manager.clashes == 100
+    assert 0 < len(warnings) < 30
+
+
+async def test_a_broker_that_moves_clashes_with_nobody(names: Names) -> None:
+    """To another address and back, with a new connection each time; also if the former process registers once more."""
+    former, _ = names.register(MASTER)
+    for _ in range(3):
+        names.register(OTHER_MASTER, wire=Wire(f"10.0.0.3:{names.now:g}"))
+        names.now += 10
+        names.register(MASTER, wire=Wire(f"10.0.0.1:{names.now:g}"))
+        names.now += 10
+    names.register(OTHER_MASTER, wire=(moved := Wire("10.0.0.3:7")))
+    names.register(MASTER, wire=former)
+    names.register(OTHER_MASTER, wire=moved)
+    assert names.manager.clashes == 0
+
+
+async def test_a_leadership_that_wanders_is_no_clash(names: Names) -> None:
+    """A member that leads no more is there by its own id before it leads again, or long after."""
+    members = {member: Wire(f"10.0.0.{member}:5") for member in (1, 2)}
+    for turn in range(10):
+        leader = 1 + turn % 2
+        for member, broker_id in ((leader, 0), (3 - leader, 3 - leader)):
+            address = f"10.0.0.{member}:10911"
+            names.register(replace(MASTER, broker_id=broker_id, broker_addr=address), wire=members[member])
+        names.now += 5
+    assert names.manager.clashes == 0
+
+
+async def test_places_that_are_lost_are_forgotten(names: Names) -> None:
+    """Whatever ids are made up."""
+    for broker_id in range(1, 1000):
+        for host in (1, 2):
+            who = replace(SLAVE, broker_id=broker_id, broker_addr=f"10.0.{host}.{broker_id % 250}:{broker_id}")
+            wire, _ = names.register(who)
+        names.manager.connection_closed(wire)
+        names.register(MASTER)
+    [group] = names.manager.groups()
+    assert len(group.displaced) == 64

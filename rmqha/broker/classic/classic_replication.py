@@ -17,8 +17,9 @@ from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
+from rmqha.broker.identity import Identity
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.name_servers import FoundMaster, Identity, NameServers
+from rmqha.broker.name_servers import FoundMaster, NameServers
 from rmqha.broker.plain import plain
 from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
@@ -367,6 +368,6 @@ class ClassicReplication:
             "circle": (self._config.is_slave and self.group.circle()) or None,
             "not_learned": self._followed.not_learned() if self._followed is not None else [],
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
-            "not_registered": self._names.not_registered(),
+            **self._names.facts(),
             "credentials_kept": self.master_link.credentials_kept or None,
         }

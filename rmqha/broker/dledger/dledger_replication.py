@@ -17,7 +17,8 @@ import trio
 
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.group import ReplicationGroup
-from rmqha.broker.name_servers import Identity, NameServers
+from rmqha.broker.identity import Identity
+from rmqha.broker.name_servers import NameServers
 from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.codec.host import join_address
@@ -374,13 +375,12 @@ class DLedgerReplication:
     def facts(self) -> dict[str, Any]:
         """What the status document says of the group and this member (rmqha/cli/dledger_verdict.py)."""
         state, server, is_master = self._state, self._server, self._store.role.is_master
-        return {
+        return self._names.facts() | {
             "role": state.role.value,
             "broker_id": MASTER_ID if is_master else self._config.broker_id,
             "is_master": is_master,
             "not_learned": self._tables.not_learned() if state.is_follower else [],
             "tables": asdict(self._tables.origin),
-            "not_registered": self._names.not_registered(),
             "credentials_kept": self._tables.credentials_kept or None,
             "dledger": {"group": self._member.group, "id": state.self_id, "leader": state.leader_id}
             | {"peers": {peer: join_address(*address) for peer, address in self._member.peers.items()}}
