@@ -619,3 +619,43 @@ async def test_a_master_that_went_on_in_doubt_without_its_store_hears_each_peer_
                 assert [decided(each) for each in (broker, one, other)] == [DECIDED] * 3
                 assert [each.topics.select("gone") for each in (broker, one, other)] == [None] * 3
                 assert broker.metadata.lost == []
+
+
+async def test_where_a_group_is_since_its_table_was_lost_is_no_word_of_before(autojump_clock: MockClock) -> None:
+    """A peer knew that the group had been forgotten, long before, and took its place away: it began at the end."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        broker.offsets.commit_offset("g", "t", 0, offset=5, peer="10.9.9.9:1")
+        await trio.sleep(15)
+        await broker.offsets.remove_offset_in_turns("g")
+        await trio.sleep(30)
+    lose(master)
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(70)
+        broker.offsets.commit_offset("g", "t", 0, offset=3, peer="10.9.9.9:1")
+        async with first.broker(**SLAVE) as slave:
+            await trio.sleep(120)
+            assert [each.offsets.query_offset("g", "t", 0) for each in (broker, slave)] == [3, 3]
+
+
+async def test_a_topic_that_is_made_since_its_table_was_lost_keeps_its_queues(autojump_clock: MockClock) -> None:
+    """A peer knew that one of its name had been deleted before: four queues became one."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        broker.topics.update_topic_config(TopicConfig("again", 4, 4))
+        await trio.sleep(15)
+        broker.topics.delete_topic_config("again", {}, before=broker.store.max_offset)
+        await trio.sleep(30)
+    lose(master)
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(70)
+        await fill(master, 1, topic="again")
+        queue_nums = _queues_of(broker, "again")
+        assert queue_nums > 1
+        async with first.broker(**SLAVE) as slave:
+            await trio.sleep(120)
+            assert [_queues_of(each, "again") for each in (broker, slave)] == [queue_nums] * 2

@@ -104,7 +104,7 @@ async def test_a_name_server_that_always_names_another_address_is_not_believed(
 
 
 async def test_a_leadership_that_wanders_is_no_clash(autojump_clock: MockClock) -> None:
-    """BrokerId 0 is the leader's, whoever leads."""
+    """BrokerId 0 wanders with the leadership."""
     with capture_logs() as logs:
         async with registered_group() as (group, names, _master):
             for _ in range(4):

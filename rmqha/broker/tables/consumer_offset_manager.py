@@ -18,6 +18,8 @@ from rmqha.broker.tables.offset_table import (
     name_of_group,
     name_of_queue,
     size_of_key,
+    split_in_turns,
+    with_ends,
 )
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.codec.host import host_of
@@ -34,7 +36,6 @@ _MERGED_AT_ONCE: Final = 1000
 """Offsets: less than a millisecond's work."""
 
 _LOOKED_AT_ONCE: Final = 256
-_SPLIT_AT_ONCE: Final = 5000
 _REMOVED_AT_ONCE: Final = 500
 """Offsets, likewise."""
 
@@ -64,6 +65,10 @@ class ConsumerOffsetManager:
         """So many removals are in the file; waiters are told when a save succeeds, and when it fails."""
         self.why_unknown: Callable[[], str] = str
         """Why the table here says nothing of where groups are; empty: it does."""
+        self.are_awaited: Callable[[], bool] = bool
+        """Whether offsets that were lost here are yet to come from a peer..."""
+        self._made_since: Final = set[tuple[str, int]]()
+        """...and those that clients have committed since, of which no word of before counts."""
 
     def connect(self, queues: ConsumeQueueTable) -> None:
         """From now on follow the queues of a store that is loaded: what begins anew is forgotten."""
@@ -104,6 +109,8 @@ class ConsumerOffsetManager:
             self._put_new(key, queue_id, offset)
             if self.changed.of(name_of_group(group)):
                 self.changed.note(name_of_queue(key, queue_id))
+            elif self.are_awaited():
+                self._made_since.add((key, queue_id))
         else:
             if offset < queues[queue_id]:
                 self.changed.note(name_of_queue(key, queue_id))
@@ -186,26 +193,14 @@ class ConsumerOffsetManager:
 
     async def _pairs_in_turns(self) -> list[tuple[str, str]]:
         """Topic and group of each entry of the table; everybody else goes on meanwhile."""
-        pairs: list[tuple[str, str]] = []
-        keys = iter([*self._table])
-        while piece := list(islice(keys, _SPLIT_AT_ONCE)):
-            for key in piece:
-                topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
-                pairs.append((topic, group))
-            await trio.lowlevel.checkpoint()
-        return pairs
+        return await split_in_turns([*self._table])
 
     def to_json(self) -> dict[str, Any]:
         """The table itself, as ``consumerOffset.json`` and the answer to request 43 hold it: queue ids are integers.
 
         Who reads it knows no doubt: it has the last place that counts.
         """
-        table = self._table
-        if self._doubted:
-            table = table | {key: dict(table[key]) for key in {key for key, _ in self._doubted}}
-            for (key, queue_id), end in self._doubted.items():
-                table[key][queue_id] = end
-        return {"offsetTable": table, "changedOffsets": self.changed.to_json()}
+        return {"offsetTable": with_ends(self._table, self._doubted), "changedOffsets": self.changed.to_json()}
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""
@@ -250,6 +245,7 @@ class ConsumerOffsetManager:
             return
         self._shares.give_back(key, queue_id)
         self.changed.drop(name_of_queue(key, queue_id))
+        self._made_since.discard((key, queue_id))
         self._committed_here.discard((key, queue_id))
         self._doubted.pop((key, queue_id), None)
         self._entries -= 1
@@ -310,12 +306,14 @@ class ConsumerOffsetManager:
         if not forgotten:
             return
         groups = {name.removeprefix(TOPIC_GROUP_SEPARATOR): stamp for name, stamp in forgotten.items()}
+        self.changed.adopt_newer(forgotten)
         for topic, group in await self._pairs_in_turns():
             key = topic + TOPIC_GROUP_SEPARATOR + group
             for queue_id in [*self._table.get(key, {})] if group in groups else []:
-                if self.changed.of(name_of_queue(key, queue_id)) < groups[group]:
+                if (key, queue_id) in self._made_since:
+                    self.changed.note(name_of_queue(key, queue_id))
+                elif self.changed.of(name_of_queue(key, queue_id)) < groups[group]:
                     self._forget(key, queue_id)
-        self.changed.adopt_newer(forgotten)
         self.dirty = True
 
     async def not_since(self, table: OffsetTable, changed: Mapping[str, int]) -> OffsetTable:

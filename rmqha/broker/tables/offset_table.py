@@ -1,13 +1,17 @@
 """How a table of consumers' offsets is written down, in ``consumerOffset.json`` and in answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
+
+import trio
 
 from rmqha.broker.tables.change_stamps import decode_stamps
 from rmqha.codec import java_json
 from rmqha.errors import RemoteProtocolError
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
+_SPLIT_AT_ONCE: Final = 5000
 _INT64: Final = range(-(2**63), 2**63)
 """What a commit may say."""
 
@@ -52,6 +56,26 @@ def decode_offsets(value: dict[str, Any]) -> OffsetTable:
     except (AttributeError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"consumer offsets do not parse: {str(error)[:200]}") from None
     return table
+
+
+async def split_in_turns(keys: Iterable[str]) -> list[tuple[str, str]]:
+    """Topic and group of each; everybody else goes on meanwhile."""
+    pairs: list[tuple[str, str]] = []
+    rest = iter(keys)
+    while piece := list(islice(rest, _SPLIT_AT_ONCE)):
+        for key in piece:
+            topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            pairs.append((topic, group))
+        await trio.lowlevel.checkpoint()
+    return pairs
+
+
+def with_ends(table: OffsetTable, ends: Mapping[tuple[str, int], int]) -> OffsetTable:
+    """The table, in which some queues have these ends in place of their offsets; itself if there are none."""
+    told = table | {key: dict(table[key]) for key in {key for key, _ in ends}} if ends else table
+    for (key, queue_id), end in ends.items():
+        told[key][queue_id] = end
+    return told
 
 
 def size_of_key(key: str) -> int:

@@ -59,6 +59,10 @@ class TopicConfigManager:
         """How many topics sends have made, and operators have made, changed or deleted."""
         self.unsaved: dict[str, int] = {}
         """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
+        self.are_awaited: Callable[[], bool] = bool
+        """Whether topics that were lost here are yet to come from a peer..."""
+        self._made_since: Final = set[str]()
+        """...and those that sends have made since: that they were deleted before says nothing of them."""
         self.refused = RefusedTopics()
         """Those that sends would have made, had there been room."""
         self.saved: Final = Watermark()
@@ -142,6 +146,8 @@ class TopicConfigManager:
         self.made += 1
         self.unsaved[created.topic_name] = self.made
         self.changed.note_again(created.topic_name)
+        if self.are_awaited():
+            self._made_since.add(created.topic_name)
         self._put(created)
         return created
 
@@ -223,6 +229,7 @@ class TopicConfigManager:
         self._shares.give_back(topic)
         self.unsaved.pop(topic, None)
         self.learned.discard(topic)
+        self._made_since.discard(topic)
 
     def was_deleted(self, topic: str, *, since: int) -> bool:
         """Whether there is no such topic, as it was deleted since the log ended at ``since``."""
@@ -287,7 +294,10 @@ class TopicConfigManager:
         told = {name: topic for name, topic in table.topics.items() if name not in table.learned}
         chosen = choose_newer(told, stamps, known, self.changed, is_newer=is_newer)
         for name, topic in chosen.items():
-            if topic is None:
+            if topic is None and name in self._made_since:
+                self.changed.adopt(name, stamps[name])
+                self.changed.note(name)
+            elif topic is None:
                 self._remove(name)
             elif name in stamps or name in table.deleted or self.deleted.find(name) is None:
                 self._take(topic)
