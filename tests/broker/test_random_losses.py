@@ -1,7 +1,7 @@
 """Three brokers, random series of losses: what was acknowledged and confirmed is there at the end, on all of them.
 
-Whatever a master loses (all, its tables, the end of its log, some table) once a slave has it, and in what order
-all come back, late or twice, with clocks that are hours apart: no acknowledged message is missing, no group is elsewhere
+Whatever a master loses (all, its tables, the end of its log, some table) once a slave has it, and in what order all
+come back, late or twice, with clocks that are hours apart: no acknowledged message is missing, no group is elsewhere
 than where it was, and what operators decided holds. RMQHA_LOSS_SERIES=200 for more of them.
 """
 

@@ -659,3 +659,29 @@ async def test_a_topic_that_is_made_since_its_table_was_lost_keeps_its_queues(au
         async with first.broker(**SLAVE) as slave:
             await trio.sleep(120)
             assert [_queues_of(each, "again") for each in (broker, slave)] == [queue_nums] * 2
+
+
+async def test_a_master_that_lost_its_end_hears_all_that_hold_it(autojump_clock: MockClock) -> None:
+    """The first of two that were equally long had missed what came without a message."""
+    master, stale, current = three_machines()
+    async with current.broker(**OTHER_SLAVE):
+        async with master.broker(**MASTER) as broker, stale.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 4)
+            await trio.sleep(30)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(**MASTER) as broker:
+            async with stale.broker(**SLAVE):
+                await trio.sleep(10)
+                await fill(master, 4)
+                await trio.sleep(30)
+            decide(broker)
+            await trio.sleep(30)
+        put_back(master, copy)
+        async with stale.broker(**SLAVE) as one:
+            await trio.sleep(20)
+            async with master.broker(**MASTER, **PEERS) as broker:
+                await trio.sleep(120)
+                assert [decided(each) for each in (broker, one)] == [DECIDED] * 2
+                assert broker.metadata.lost == []
+                assert "/store/tablesOlder" not in master.disk.files

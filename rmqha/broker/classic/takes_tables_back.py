@@ -148,10 +148,11 @@ class TakesTablesBack:
     async def _take_newer(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """The log is what counts, and comes without it, too. Then any peer may know more, longer or not by then."""
         ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
-        if failure := await self._merge(peer, ends):
+        if is_longer:  # others that are as long may know what this one missed
             self._are_older = True
             with suppress(StoreWriteError):
                 await self._older_note.make_in_thread()
+        if failure := await self._merge(peer, ends):
             self.told_by.discard(str(peer))
             self._have_told.discard(str(peer))
             if failure != self._told_why:
