@@ -20,8 +20,8 @@ class Tables:
         return self.failures.pop() if self.failures else ""
 
 
-def taking_back(tables: Tables) -> TakesTablesBack:
-    """Of a master whose log goes to 100, all of it dispatched, and that lacks nothing."""
+def taking_back(tables: Tables, *, dispatched: int = 100) -> TakesTablesBack:
+    """Of a master whose log goes to 100, and that lacks nothing."""
 
     async def nothing(*_args: object) -> None:
         """All is well."""
@@ -29,7 +29,7 @@ def taking_back(tables: Tables) -> TakesTablesBack:
     note: Any = SimpleNamespace(is_there=False, make_in_thread=nothing)
     queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {})
     store: Any = SimpleNamespace(
-        min_offset=0, max_offset=100, reput_from_offset=100, queues=queues, next_queue_offset=lambda *_queue: 0
+        min_offset=0, max_offset=100, reput_from_offset=dispatched, queues=queues, next_queue_offset=lambda *_queue: 0
     )
     metadata: Any = SimpleNamespace(save=nothing, learn_queues=nothing)
     asks: Any = tables
@@ -59,3 +59,10 @@ async def test_a_peer_that_has_told_once_and_then_holds_more_and_does_not_tell_i
     assert f"{PEER} of haPeers have yet to tell" in takes_back.why_awaited()
     await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
     assert (takes_back.are_awaited, takes_back.why_awaited()) == (False, "")
+
+
+async def test_an_empty_peer_is_heard_while_the_log_is_being_dispatched() -> None:
+    """A new slave keeps no master from its start that lacks nothing."""
+    takes_back = taking_back(Tables(), dispatched=50)
+    await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)
+    assert takes_back.told_by == set()

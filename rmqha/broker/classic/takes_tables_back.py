@@ -135,8 +135,9 @@ class TakesTablesBack:
         if there is not None and there.max_offset == 0:  # it has lost its store as well since; or nobody has sent yet
             self.told_by.discard(str(peer))
             is_empty = self._store.min_offset == self._store.max_offset
-            ends = None if is_empty else await self._ends_before(self._store.max_offset)
-            failure = await self._merge(peer, ends) if self._lacks_tables else ""
+            is_needed = self._lacks_tables
+            ends = await self._ends_before(self._store.reput_from_offset) if is_needed and not is_empty else None
+            failure = await self._merge(peer, ends) if is_needed else ""
             if failure and trio.current_time() < self._began_at + _WAITS_S:
                 raise RemoteProtocolError(f"its topics, groups and offsets could not be taken over: {failure}")
             self._have_told.add(str(peer))
