@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.request_targets import ALL_TARGETS
+from tests.fuzz.targets import Target
 
 EXAMPLES = int(os.environ.get("RMQHA_FUZZ_EXAMPLES", "150"))
 
@@ -53,7 +54,7 @@ EDGES = st.sampled_from([
 @pytest.mark.timeout(300 + EXAMPLES)
 @pytest.mark.parametrize("name", ALL_TARGETS)
 def test_no_finding(name: str) -> None:
-    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
+    pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
     target = ALL_TARGETS[name]
 
     @settings(
@@ -65,15 +66,30 @@ def test_no_finding(name: str) -> None:
     )
     @given(st.one_of(st.binary(max_size=200), damaged(seeds_of(name))))
     def examine(data: bytes) -> None:
-        tracemalloc.start()
-        try:
-            target.run(data)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        peak = peak_of(target, data)
+        if peak > target.memory_bytes_max:
+            peak = min(peak, peak_of(target, data))
         assert peak <= target.memory_bytes_max, f"{peak} bytes allocated for an input of {len(data)}"
 
     examine()
+
+
+def peak_of(target: Target, data: bytes) -> int:
+    """Bytes that a run held at most; what is made once for the process (modules, caches) is the first one's, too."""
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
+    tracemalloc.start()
+    try:
+        target.run(data)
+        return int(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_a_run_allocates_is_seen() -> None:
+    def run(_: bytes) -> None:
+        bytes(1 << 22)
+
+    assert peak_of(Target(run, lambda: [b""]), b"") >= 1 << 22
 
 
 @pytest.mark.parametrize("name", ALL_TARGETS)

@@ -1,5 +1,7 @@
 """What the store tests share: messages, options for small files, and a running store."""
 
+import gc
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -142,3 +144,9 @@ def bodies(store: DefaultMessageStore, topic: str = "TopicTest", queue_id: int =
         found += [decode_message(view).body for view in result.views]
         offset = result.next_begin_offset
     return found
+
+
+def descriptors() -> int:
+    """How many this process has, without those of other tests' objects that nobody holds any more."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))

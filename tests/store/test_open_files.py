@@ -20,15 +20,11 @@ from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDataFile, OsDisk
 from rmqha.store.queue_verify import verify_queues
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
-from tests.store.helpers import SEGMENT, commit_log, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, commit_log, descriptors, dispatched, message, put, running
 
 FILES_MAX = 4
 QUEUES = 30
 SEGMENTS = 30
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def maps(root: str) -> int:

@@ -18,6 +18,7 @@ from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.open_files import OpenFiles
 from rmqha.store.os_disk import OsDisk
 from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import descriptors
 
 SIZE = 4096
 EACH = 2
@@ -40,10 +41,6 @@ class Owner:
 
 def are_open(*owners: Owner) -> list[bool]:
     return [owner.held is not None for owner in owners]
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_no_more_are_open_than_allowed() -> None:

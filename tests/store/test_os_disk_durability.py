@@ -14,15 +14,12 @@ import pytest
 from rmqha.errors import StoreLockedError, StoreReadError, StoreWriteError
 from rmqha.store.direct_read import DirectReader
 from rmqha.store.os_disk import OsDisk
+from tests.store.helpers import descriptors
 
 
 @pytest.fixture
 def disk() -> OsDisk:
     return OsDisk()
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_replaced_file_is_synced_with_all_its_bytes(
