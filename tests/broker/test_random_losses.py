@@ -1,8 +1,9 @@
 """Three brokers, random series of losses: what was acknowledged and confirmed is there at the end, on all of them.
 
-Whatever a master loses (all, its tables, the end of its log, some table) once a slave has it, and in what order all
-come back, late or twice, with clocks that are hours apart: no acknowledged message is missing, no group is elsewhere
-than where it was, and what operators decided holds. RMQHA_LOSS_SERIES=200 for more of them.
+Whatever a master loses (all, its tables, the end of its log, some table) once a slave has it, whether a slave is
+promoted then, and in what order all come back, late or twice, with clocks that are hours apart: no acknowledged message
+is missing, no group is elsewhere than where it was, and what operators decided holds. RMQHA_LOSS_SERIES=200 for more of
+them.
 """
 
 import os
@@ -26,7 +27,6 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import load_config
 from tests.broker.machines import COMMON, Machine, ask, send_request
 from tests.broker.producers import seen
-from tests.broker.test_pair import SLAVE
 from tests.sim.journal import NodeDied
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import Inode, SimDisk
@@ -71,13 +71,11 @@ class Series:
         self.machines = [SkewedMachine(net, f"10.0.0.{number}") for number in (1, 2, 3)]
         for machine in self.machines:
             machine.skew_ms = self.random.choice((0, 0, -7_200_000, 7_200_000))
-        catch_up = self.random.choice(("try", "require"))
-        peers = self.random.choice(("10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"))
-        self.settings = [
-            {"brokerRole": "ASYNC_MASTER", "haPeers": peers, "haCatchUpAtStart": catch_up},
-            SLAVE,
-            SLAVE | {"brokerId": "2"},
-        ]
+        self.catch_up = self.random.choice(("try", "require"))
+        self.peers_first = self.random.choice((1, -1))
+        self.leader = 0
+        self.copies: dict[int, dict[str, Inode]] = {}
+        """Of masters' disks, from before."""
         self.running: list[BrokerController | None] = [None] * 3
         self.scopes = [trio.CancelScope() for _ in range(3)]
         self.sent: dict[tuple[str, int], list[bytes]] = {}
@@ -95,13 +93,22 @@ class Series:
 
     @property
     def master(self) -> BrokerController | None:
-        return self.running[0]
+        return self.running[self.leader]
+
+    def settings_of(self, number: int) -> dict[str, str]:
+        leader = self.machines[self.leader].address
+        if number != self.leader:
+            roads = {"haMasterAddress": f"{leader}:10912", "masterAddress": f"{leader}:10911"}
+            return {"brokerRole": "SLAVE", "brokerId": str(number + 1)} | roads
+        others = [machine.address for machine in self.machines if machine.address != leader][:: self.peers_first]
+        peers = ",".join(f"{other}:10912" for other in others)
+        return {"brokerRole": "ASYNC_MASTER", "haPeers": peers, "haCatchUpAtStart": self.catch_up}
 
     async def start(self, number: int) -> None:
         if self.running[number] is None:
             self.tell(f"start {number}")
             self.scopes[number] = trio.CancelScope()
-            controller = self.machines[number].controller(**self.settings[number])
+            controller = self.machines[number].controller(**self.settings_of(number))
             self.running[number] = controller
             self.nursery.start_soon(self._run, controller, self.scopes[number])
             await trio.sleep(self.random.choice((0, 0.5, 5)))
@@ -151,7 +158,7 @@ class Series:
         topic, queue_id = self.random.choice(TOPICS), self.random.randrange(2)
         self.count += 1
         body = b"%d" % self.count * self.random.choice((1, 1, 1500))
-        async with self.machines[0].client() as client:
+        async with self.machines[self.leader].client() as client:
             answer = await ask(client, send_request(body, topic=topic, queue_id=queue_id))
         if answer.code == 0:
             self.sent.setdefault((topic, queue_id), []).append(body)
@@ -178,7 +185,7 @@ class Series:
         if master is None or not master.replication.opened.is_set():
             return
         if self.random.random() < 0.3:
-            async with self.machines[0].client() as client:
+            async with self.machines[self.leader].client() as client:
                 fields = encode_header(TopicRequestHeader(topic))
                 request = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=fields)
                 if (await ask(client, request)).code != 0:
@@ -209,8 +216,11 @@ class Series:
 
     # ---- what is lost
 
-    def lose(self, copy: dict[str, Inode]) -> None:
-        machine = self.machines[0]
+    def lose(self) -> None:
+        """Of the master, which is stopped."""
+        machine = self.machines[self.leader]
+        copy = self.copies.get(self.leader, {})
+        new_copy = deepcopy(dict(machine.disk.files))
         what = self.random.choice(("nothing", "all", "config", "table", "end", "config and end"))
         self.tell(f"lose {what}")
         if what == "all":
@@ -221,33 +231,42 @@ class Series:
         lost = "/config/" if "config" in what else f"/config/{self.random.choice(TABLES)}" if what == "table" else ""
         for name in [name for name in machine.disk.files if lost and lost in name]:
             del machine.disk.files[name]
+        if self.random.random() < 0.7:
+            self.copies[self.leader] = new_copy
+
+    async def promote(self, candidates: list[int]) -> None:
+        """One of those that have all."""
+        number = self.random.choice(candidates)
+        await self.stop(number)
+        self.tell(f"promote {number}")
+        self.leader = number
 
     async def live(self, rounds: int) -> None:
         for number in (0, 1, 2):
             await self.start(number)
         await trio.sleep(15)
         await self.send()  # of a log that is empty on all of them nobody knows that anything is missing
-        copy: dict[str, Inode] = {}
         for _ in range(rounds):
             await self.work(self.random.randrange(2, 12))
             await trio.sleep(SETTLES_S)
-            left = [number for number in (1, 2) if self.random.random() < 0.3]
-            for number in left[:1]:
+            slaves = [number for number in range(3) if number != self.leader]
+            left = [number for number in slaves if self.random.random() < 0.3][:1]
+            for number in left:
                 await self.stop(number)
                 await self.work(self.random.randrange(5))
                 await trio.sleep(SETTLES_S)
-            await self.stop(0)
-            new_copy = deepcopy(dict(self.machines[0].disk.files))
-            self.lose(copy)
-            copy = new_copy if self.random.random() < 0.7 else copy
-            for number in (1, 2):
-                if self.random.random() < 0.4:
+            await self.stop(self.leader)
+            self.lose()
+            if self.random.random() < 0.4:
+                await self.promote([number for number in slaves if number not in left])
+            for number in slaves:
+                if number != self.leader and self.random.random() < 0.4:
                     await self.stop(number)
             order = [0, 1, 2]
             self.random.shuffle(order)
             for number in order:
                 await self.start(number)
-                if number == 0:
+                if number == self.leader:
                     await trio.sleep(self.random.choice((0, 30, 100)))
                 if self.random.random() < 0.2:
                     await self.stop(number)
@@ -262,7 +281,7 @@ class Series:
                 begin = self.begins.get((topic, queue_id), 0)
                 assert broker.store.queues.range_of(topic, queue_id) == (begin, begin + len(bodies)), (number, topic)
                 assert broker.topics.select(topic) is not None, (number, topic)
-            if number == 0:
+            if number == self.leader:
                 await seen(broker)
             for topic, perm in self.topics.items():
                 config = broker.topics.select(topic)
