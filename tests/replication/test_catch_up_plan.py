@@ -50,7 +50,7 @@ def test_a_longer_peer_is_waited_for_though_it_goes_away(needed: int) -> None:
         assert plan.answer("a", PeerState.LONGER, was_reached=False, reason="it is away") == pause_s
         assert plan.plan.refusal == "a holds messages beyond this log's end, 100 (up to 200): it is away"
     plan.own_end = 150
-    plan.answer("a", PeerState.LONGER, taken_bytes=50)
+    assert plan.answer("a", PeerState.LONGER, taken_bytes=50) == 0.0, "it gets on"
     assert plan.plan.refusal.startswith("a holds messages beyond this log's end, 150")
     plan.own_end = 200
     plan.answer("a", PeerState.SETTLED, taken_bytes=50)
@@ -103,14 +103,23 @@ def test_who_began_empty_does_not_know_of_peers_that_it_has_not_heard() -> None:
     plan.plan.began_empty = True
     plan.own_end = 0
     plan.answer("a", PeerState.UNKNOWN, was_reached=False)
-    assert plan.plan.unheard == [], "it takes no sends yet"
+    assert (plan.plan.unheard, plan.plan.is_doubtful) == ([], False), "it takes no sends yet"
     plan.answer("b", PeerState.UNKNOWN, was_reached=False)
-    assert (plan.plan.is_open, plan.plan.unheard) == (True, ["a", "b"])
+    assert (plan.plan.is_open, plan.plan.unheard, plan.plan.is_doubtful) == (True, ["a", "b"], True)
     plan.answer("a", PeerState.SETTLED)
-    assert plan.plan.unheard == ["b"]
+    assert (plan.plan.unheard, plan.plan.is_doubtful) == (["b"], True)
+    plan.answer("b", PeerState.SETTLED)
+    assert (plan.plan.unheard, plan.plan.is_doubtful) == ([], False)
+    plan.answer("b", PeerState.UNKNOWN, was_reached=False)
     plan.own_end = 50
     plan.answer("a", PeerState.SETTLED, taken_bytes=50)
     assert plan.plan.unheard == [], "it has a log of the group's now"
+
+
+def test_who_has_a_log_doubts_nobody_that_is_away() -> None:
+    plan = Plan("a")
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False)
+    assert (plan.plan.is_open, plan.plan.unheard, plan.plan.is_doubtful) == (True, [], False)
 
 
 def test_try_bears_with_a_peer_that_was_reached_for_a_while() -> None:
@@ -209,6 +218,14 @@ def test_an_empty_log_begins_like_one_that_ends_where_the_longest_begins() -> No
     plan.answer("old", PeerState.LONGER, begin=0, end=250)
     plan.answer("long", PeerState.LONGER, begin=250, end=300)
     assert [plan.takes_from(peer) for peer in ("old", "long")] == [True, False]
+
+
+def test_an_empty_log_does_not_begin_like_one_that_does_not_say_where_it_begins_if_another_does() -> None:
+    plan = Plan("unspoken", "long")
+    plan.own_end = 0
+    plan.answer("unspoken", PeerState.LONGER, end=300)
+    plan.answer("long", PeerState.LONGER, begin=0, end=301)
+    assert [plan.takes_from(peer) for peer in ("unspoken", "long")] == [False, True]
 
 
 def test_an_empty_log_does_not_begin_like_a_shorter_peer_because_the_longest_fails() -> None:
