@@ -621,7 +621,10 @@ async def test_a_master_that_went_on_in_doubt_without_its_store_hears_each_peer_
                 assert broker.metadata.lost == []
 
 
-async def test_where_a_group_is_since_its_table_was_lost_is_no_word_of_before(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_where_a_group_is_since_its_table_was_lost_is_no_word_of_before(
+    is_restarted: bool, autojump_clock: MockClock
+) -> None:
     """A peer knew that the group had been forgotten, long before, and took its place away: it began at the end."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
@@ -635,12 +638,20 @@ async def test_where_a_group_is_since_its_table_was_lost_is_no_word_of_before(au
     async with master.broker(**MASTER, **ONE_PEER) as broker:
         await trio.sleep(70)
         broker.offsets.commit_offset("g", "t", 0, offset=3, peer="10.9.9.9:1")
-        async with first.broker(**SLAVE) as slave:
+        if not is_restarted:
+            async with first.broker(**SLAVE) as slave:
+                await trio.sleep(120)
+                assert [each.offsets.query_offset("g", "t", 0) for each in (broker, slave)] == [3, 3]
+    if is_restarted:
+        async with master.broker(**MASTER, **ONE_PEER) as broker, first.broker(**SLAVE) as slave:
             await trio.sleep(120)
             assert [each.offsets.query_offset("g", "t", 0) for each in (broker, slave)] == [3, 3]
 
 
-async def test_a_topic_that_is_made_since_its_table_was_lost_keeps_its_queues(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_topic_that_is_made_since_its_table_was_lost_keeps_its_queues(
+    is_restarted: bool, autojump_clock: MockClock
+) -> None:
     """A peer knew that one of its name had been deleted before: four queues became one."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
@@ -656,9 +667,15 @@ async def test_a_topic_that_is_made_since_its_table_was_lost_keeps_its_queues(au
         await fill(master, 1, topic="again")
         queue_nums = _queues_of(broker, "again")
         assert queue_nums > 1
-        async with first.broker(**SLAVE) as slave:
+        if not is_restarted:
+            async with first.broker(**SLAVE) as slave:
+                await trio.sleep(120)
+                assert [_queues_of(each, "again") for each in (broker, slave)] == [queue_nums] * 2
+    if is_restarted:
+        async with master.broker(**MASTER, **ONE_PEER) as broker, first.broker(**SLAVE) as slave:
             await trio.sleep(120)
             assert [_queues_of(each, "again") for each in (broker, slave)] == [queue_nums] * 2
+        assert b"madeTopics" not in master.disk.files["/store/config/topics.json"].durable
 
 
 async def test_a_master_that_lost_its_end_hears_all_that_hold_it(autojump_clock: MockClock) -> None:

@@ -107,7 +107,8 @@ class ClassicReplication:
         """A slave's master, as name servers know it."""
         metadata.why_withheld, metadata.why_awaited = self._why_tables_withheld, self._takes_back.why_awaited
         metadata.offsets.why_unknown = self._why_offsets_unknown
-        metadata.offsets.are_awaited = metadata.topics.are_awaited = lambda: self._takes_back.are_awaited
+        for made_since in (metadata.offsets.made_since, metadata.topics.made_since):
+            made_since.are_awaited = lambda: self._takes_back.are_awaited
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
         promise = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)
         if self._waits_for_slaves:

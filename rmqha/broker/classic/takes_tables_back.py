@@ -279,6 +279,7 @@ class TakesTablesBack:
             with suppress(StoreWriteError, StoreReadError):
                 if note.look():
                     await note.remove_in_thread()
+        self._metadata.forget_made_since()
 
     async def _tell_saved(self, on_saved: Callable[[], Awaitable[None]]) -> None:
         """From now on nobody has to be asked again, but where that cannot be noted."""
@@ -315,4 +316,5 @@ class TakesTablesBack:
                             await self._lost_note.remove_in_thread()
                             await self._older_note.remove_in_thread()
                             self._lacks_tables = self._are_lost = self._are_older = False
+                            metadata.forget_made_since()
             await trio.sleep(_SAVED_AGAIN_S)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import trio
 
 from rmqha.broker.tables.change_stamps import ChangeStamps
+from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_shares import OffsetShares
 from rmqha.broker.tables.offset_table import (
     TOPIC_GROUP_SEPARATOR,
@@ -65,10 +66,8 @@ class ConsumerOffsetManager:
         """So many removals are in the file; waiters are told when a save succeeds, and when it fails."""
         self.why_unknown: Callable[[], str] = str
         """Why the table here says nothing of where groups are; empty: it does."""
-        self.are_awaited: Callable[[], bool] = bool
-        """Whether offsets that were lost here are yet to come from a peer..."""
-        self._made_since: Final = set[tuple[str, int]]()
-        """...and those that clients have committed since, of which no word of before counts."""
+        self.made_since: Final = MadeSince("madeOffsets")
+        """Those that clients have committed since others were lost, of which no word of before counts."""
 
     def connect(self, queues: ConsumeQueueTable) -> None:
         """From now on follow the queues of a store that is loaded: what begins anew is forgotten."""
@@ -109,8 +108,8 @@ class ConsumerOffsetManager:
             self._put_new(key, queue_id, offset)
             if self.changed.of(name_of_group(group)):
                 self.changed.note(name_of_queue(key, queue_id))
-            elif self.are_awaited():
-                self._made_since.add((key, queue_id))
+            else:
+                self.made_since.note(name_of_queue(key, queue_id))
         else:
             if offset < queues[queue_id]:
                 self.changed.note(name_of_queue(key, queue_id))
@@ -200,7 +199,8 @@ class ConsumerOffsetManager:
 
         Who reads it knows no doubt: it has the last place that counts.
         """
-        return {"offsetTable": with_ends(self._table, self._doubted), "changedOffsets": self.changed.to_json()}
+        table = {"offsetTable": with_ends(self._table, self._doubted), "changedOffsets": self.changed.to_json()}
+        return table | self.made_since.to_json()
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""
@@ -211,6 +211,7 @@ class ConsumerOffsetManager:
         changed = decode_changed_offsets(value)
         self._table, self._shares = decode_offsets(value), OffsetShares()
         self.changed.replace(changed or {})
+        self.made_since.replace_from_json(value)
         self._entries = sum(map(len, self._table.values()))
         self._size = _QUEUE_SIZE * self._entries + sum(map(size_of_key, self._table))
 
@@ -245,7 +246,7 @@ class ConsumerOffsetManager:
             return
         self._shares.give_back(key, queue_id)
         self.changed.drop(name_of_queue(key, queue_id))
-        self._made_since.discard((key, queue_id))
+        self.made_since.drop(name_of_queue(key, queue_id))
         self._committed_here.discard((key, queue_id))
         self._doubted.pop((key, queue_id), None)
         self._entries -= 1
@@ -310,7 +311,7 @@ class ConsumerOffsetManager:
         for topic, group in await self._pairs_in_turns():
             key = topic + TOPIC_GROUP_SEPARATOR + group
             for queue_id in [*self._table.get(key, {})] if group in groups else []:
-                if (key, queue_id) in self._made_since:
+                if name_of_queue(key, queue_id) in self.made_since:
                     self.changed.note(name_of_queue(key, queue_id))
                 elif self.changed.of(name_of_queue(key, queue_id)) < groups[group]:
                     self._forget(key, queue_id)

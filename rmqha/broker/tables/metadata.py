@@ -192,6 +192,11 @@ class MetadataService:
         if not self.had_topics and not self.files.lost:
             self.files.note_missing(TOPICS)
 
+    def forget_made_since(self) -> None:
+        """What was lost has come, or is not awaited any more: what clients made meanwhile is like everything else."""
+        self.topics.dirty = self.topics.made_since.clear() or self.topics.dirty
+        self.offsets.dirty = self.offsets.made_since.clear() or self.offsets.dirty
+
     async def learn_queues(self, queues: ConsumeQueueTable) -> None:
         """Have topics for all queues that hold messages which consumers may see. In turns."""
         start = 0

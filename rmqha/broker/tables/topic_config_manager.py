@@ -12,6 +12,7 @@ import structlog
 
 from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer
 from rmqha.broker.tables.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
+from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.refused_topics import RefusedTopics
 from rmqha.broker.tables.system_topics import TopicRules, built_in_topics
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
@@ -59,10 +60,8 @@ class TopicConfigManager:
         """How many topics sends have made, and operators have made, changed or deleted."""
         self.unsaved: dict[str, int] = {}
         """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
-        self.are_awaited: Callable[[], bool] = bool
-        """Whether topics that were lost here are yet to come from a peer..."""
-        self._made_since: Final = set[str]()
-        """...and those that sends have made since: that they were deleted before says nothing of them."""
+        self.made_since: Final = MadeSince("madeTopics")
+        """Those that sends have made since others were lost: that they were deleted before says nothing of them."""
         self.refused = RefusedTopics()
         """Those that sends would have made, had there been room."""
         self.saved: Final = Watermark()
@@ -146,8 +145,7 @@ class TopicConfigManager:
         self.made += 1
         self.unsaved[created.topic_name] = self.made
         self.changed.note_again(created.topic_name)
-        if self.are_awaited():
-            self._made_since.add(created.topic_name)
+        self.made_since.note(created.topic_name)
         self._put(created)
         return created
 
@@ -229,7 +227,7 @@ class TopicConfigManager:
         self._shares.give_back(topic)
         self.unsaved.pop(topic, None)
         self.learned.discard(topic)
-        self._made_since.discard(topic)
+        self.made_since.drop(topic)
 
     def was_deleted(self, topic: str, *, since: int) -> bool:
         """Whether there is no such topic, as it was deleted since the log ended at ``since``."""
@@ -294,7 +292,7 @@ class TopicConfigManager:
         told = {name: topic for name, topic in table.topics.items() if name not in table.learned}
         chosen = choose_newer(told, stamps, known, self.changed, is_newer=is_newer)
         for name, topic in chosen.items():
-            if topic is None and name in self._made_since:
+            if topic is None and name in self.made_since:
                 self.changed.adopt(name, stamps[name])
                 self.changed.note(name)
             elif topic is None:
@@ -347,6 +345,7 @@ class TopicConfigManager:
             "changedTopics": self.changed.to_json(),
             **({"learnedTopics": sorted(self.learned)} if self.learned else {}),
             **self.deleted.to_json(),
+            **self.made_since.to_json(),
         }
 
     async def to_json_in_turns(self) -> dict[str, Any]:
@@ -355,7 +354,9 @@ class TopicConfigManager:
 
     def replace_from_json(self, value: dict[str, Any]) -> bool:
         """As :meth:`replace`. Raises RemoteProtocolError if it is no table of topics; nothing has changed."""
-        return self.replace(TopicTable.from_json(value))
+        table = TopicTable.from_json(value)
+        self.made_since.replace_from_json(value)
+        return self.replace(table)
 
     def replace(self, table: TopicTable) -> bool:
         """Take over a table (our own file's, or the master's); False if it was taken over before."""
