@@ -66,8 +66,8 @@ class ConfigFiles:
         self._directory = directory
         self._unreadable: set[str] = set()
         """Files that are no tables, or cannot be read: they never become backups."""
-        self.lost: Final[list[str]] = []
-        """What was no table when it was loaded, and what was taken instead, a sentence each."""
+        self.lost: Final[dict[str, str]] = {}
+        """By name what was no table when it was loaded, and what was taken instead, a sentence each."""
 
     def load(self, name: str, take: Callable[[dict[str, Any]], object] = bool) -> dict[str, Any] | None:
         """The table of a file, or of its backup; None if neither is there and good.
@@ -104,9 +104,10 @@ class ConfigFiles:
         """It is not there, and has to be: who uses this broker began with what is left."""
         path = f"{self._directory}/{name}"
         logger.warning("config_file.missing", path=path)
-        self.lost.append(
-            f"{path} was missing when this broker started, though the log holds messages: topics, groups and "
-            "consumers' offsets are those that the log tells of, or another broker of this group"
+        self.lost.setdefault(
+            name,
+            f"{path} was missing when this broker started, though the log holds messages: topics, groups, consumers' "
+            "offsets and ends of queues are those that the log tells of, or another broker of this group",
         )
 
     def has(self, name: str) -> bool:
@@ -115,7 +116,7 @@ class ConfigFiles:
 
     def _note_lost(self, name: str, reason: str, instead: str) -> None:
         path = f"{self._directory}/{name}"
-        self.lost.append(f"{path} was no table when this broker started ({reason}); {instead}")
+        self.lost.setdefault(name, f"{path} was no table when this broker started ({reason}); {instead}")
 
     def _read(self, path: str) -> dict[str, Any]:
         value = java_json.loads(self._disk.read_bytes(path))

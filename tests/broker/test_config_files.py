@@ -152,7 +152,7 @@ async def test_what_a_backup_gave_is_told(autojump_clock: MockClock, *, is_missi
         disk.files[PATH].cache[:] = b"{" * disk.files[PATH].size
     files = ConfigFiles(disk.mount(), "/store/config")
     assert files.load(CONSUMER_OFFSET) == java_json.loads(java_json.dumps(TABLES[-2]).encode())
-    (told,) = files.lost
+    (told,) = files.lost.values()
     assert PATH in told
     assert "its backup was taken instead, which lacks the last change" in told
     assert ("it is missing" in told) == is_missing

@@ -702,3 +702,26 @@ async def test_a_master_that_lost_its_end_hears_all_that_hold_it(autojump_clock:
                 assert [decided(each) for each in (broker, one)] == [DECIDED] * 2
                 assert broker.metadata.lost == []
                 assert "/store/tablesOlder" not in master.disk.files
+
+
+@pytest.mark.parametrize("damage", ["missing", "junk"])
+async def test_where_silent_queues_end_is_asked_of_peers_if_it_was_lost(damage: str, autojump_clock: MockClock) -> None:
+    """All else was there, so nobody was asked, and places were given a second time; status and doctor were content."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER) as broker:
+        await decided_on(master, broker)
+        for each in (broker, slave):
+            each.metadata.queue_ends.learn({("silent", 0): 3})
+        await trio.sleep(30)
+    lose(master, "/config/queueEnds.json")
+    if damage == "junk":
+        master.disk.files["/store/config/queueEnds.json"] = Inode(0)
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(30)
+        assert any("queueEnds.json was" in lost for lost in broker.metadata.lost)
+    async with first.broker(**SLAVE), master.broker(**MASTER, **ONE_PEER) as broker, master.client() as client:
+        await replication_of(broker).opened.wait()
+        sent = await ask(client, send_request(b"4", topic="silent"))
+        assert sent.ext_fields["queueOffset"] == "3", "before anything is sent"
+        await trio.sleep(60)
+        assert broker.metadata.why_awaited() == ""

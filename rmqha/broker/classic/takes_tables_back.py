@@ -29,6 +29,7 @@ _UNKNOWN_S: Final = 60.0
 _AWAITED: Final = "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
 _QUEUES_AT_ONCE: Final = 100
+_WITHOUT_ENDS: Final = "it does not say where its queues end (queue_ends.unknown in the log here)"
 _WITHOUT_NEWER: Final = (
     "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
     "topics and groups are as this store has them"
@@ -153,7 +154,10 @@ class TakesTablesBack:
             self._are_older = True
             with suppress(StoreWriteError):
                 await self._older_note.make_in_thread()
-        if failure := await self._merge(peer, ends):
+        has_ends = there is not None and await self._learn_ends(peer, before=self._store.min_offset)
+        if not has_ends and there is not None and trio.current_time() < self._began_at + _WAITS_S:
+            raise RemoteProtocolError(_WITHOUT_ENDS)
+        if failure := await self._merge(peer, ends) or ("" if has_ends else _WITHOUT_ENDS):
             self.told_by.discard(str(peer))
             self._have_told.discard(str(peer))
             if failure != self._told_why:
@@ -190,8 +194,8 @@ class TakesTablesBack:
                 f"its topics, groups and consumers' offsets could not be taken over: nothing answers at {address}, "
                 "where its listenPort has to be, one below its HA port, or it lets this broker ask nothing"
             )
-        if not await self._queue_ends_client(address).learn(before=there.min_offset):
-            raise RemoteProtocolError("it does not say where its queues end (queue_ends.unknown in the log here)")
+        if not await self._learn_ends(peer, before=there.min_offset):
+            raise RemoteProtocolError(_WITHOUT_ENDS)
         if is_longer:
             self.told_by.add(str(peer))
         if failure := await self._merge(peer, None if is_longer else await self._ends_before(there.max_offset)):
@@ -203,6 +207,10 @@ class TakesTablesBack:
             logger.info("master_link.tables_taken_back", address=address)
         self._has_taken_back = True
         self._have_told.add(str(peer))
+
+    async def _learn_ends(self, peer: MasterAddress, *, before: int) -> bool:
+        """Of queues whose messages are all gone nothing else tells it: their places would be given again."""
+        return await self._queue_ends_client(address_behind(peer)).learn(before=before)
 
     async def _merge(self, peer: MasterAddress, ends: Mapping[QueueKey, int] | None = None) -> str:
         """Why that failed; else empty. ``ends``: where queues end in the log of that peer."""

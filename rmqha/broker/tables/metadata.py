@@ -41,7 +41,7 @@ _NOTED_AFTER_MS: Final = 60_000
 _QUEUES_AT_ONCE: Final = 1000
 _SAVE_S: Final = 10.0
 """A save that takes longer is told of."""
-_TABLES: Final = (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP, DELAY_OFFSET)
+_TABLES: Final = (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP, DELAY_OFFSET, QUEUE_ENDS)
 
 
 class SavedTable(Protocol):
@@ -163,7 +163,7 @@ class MetadataService:
     @property
     def lost(self) -> list[str]:
         """What was lost of the tables before this start, or is yet to come back, a sentence each."""
-        return [*self.files.lost, *filter(None, [self.why_awaited()])]
+        return [*self.files.lost.values(), *filter(None, [self.why_awaited()])]
 
     def save_soon(self) -> None:
         """Have :meth:`run` save all that changed, rather than at its next interval."""
@@ -209,15 +209,16 @@ class MetadataService:
 
     def _find_origin(self) -> TablesOrigin:
         """A note is of all tables that were saved when it was made: if one of them is lost it says nothing."""
-        if not self.had_topics or self.files.lost:
+        if not self.had_topics:
             return TablesOrigin()
+        are_lost = bool(self.files.lost)
         noted = self.files.load(TABLES_ORIGIN) or {}
         names = noted.get("tables")
         missing = [name for name in _TABLES if isinstance(names, list) and name in names and not self.files.has(name)]
         for name in missing:
             self.files.note_missing(name)
         origin = origin_of(noted)
-        if missing:
+        if missing or are_lost:
             return TablesOrigin()
         self._names_noted = names if isinstance(names, list) else []
         is_known = isinstance(names, list) and origin.is_of_a_master

@@ -51,8 +51,15 @@ class QueueEnds:
         return iter(self._known)
 
     def learn(self, ends: Mapping[QueueKey, int]) -> int:
-        """Take over what is new or larger; returns how many were."""
+        """Take over what is new or larger; returns how many were.
+
+        A queue that had no message since what was known goes on there. Else places were given, and the next follows.
+        """
         news = {key: end for key, end in ends.items() if end > self._known.get(key, 0)}
+        log = self._store.commit_log
+        for key, end in news.items():
+            if log.next_queue_offset(*key) == self._known.get(key, 0):
+                log.learn_queue_offset(*key, end)
         self._store.queues.note_ends(news)
         return len(news)
 
