@@ -257,10 +257,10 @@ class Series:
                 await trio.sleep(SETTLES_S)
             await self.stop(self.leader)
             self.lose()
-            if self.random.random() < 0.4:
+            if is_promoted := self.random.random() < 0.4:
                 await self.promote([number for number in slaves if number not in left])
             for number in slaves:
-                if number != self.leader and self.random.random() < 0.4:
+                if number != self.leader and (is_promoted or self.random.random() < 0.4):
                     await self.stop(number)
             order = [0, 1, 2]
             self.random.shuffle(order)
