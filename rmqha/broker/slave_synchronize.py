@@ -70,8 +70,8 @@ class SlaveSynchronize:
         self.origin = TablesOrigin()
         self.has_taken = False
         self._awaited_since = inf
-        self._is_its_lost = False
-        """The master's tables were lost, and it has yet to hear a peer of its: what is known later here stays."""
+        self._is_merged = False
+        """The master has yet to hear a peer of its, which may know what it lacks: what is known later here stays."""
         self._known_topics = frozenset[str]()
         """Those that the log alone had told of when tables were asked for the last time."""
         self._woken = trio.Event()
@@ -134,7 +134,7 @@ class SlaveSynchronize:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
                 self._check_are_its(origin, term, now=trio.current_time())
-                self._is_its_lost = origin.are_awaited
+                self._is_merged = origin.are_awaited or origin.are_to_be_heard
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -168,6 +168,7 @@ class SlaveSynchronize:
         is_lost: bool,
         next_offset: NextOffset | None,
         ends: Mapping[QueueKey, int] | None = None,
+        takes_unknown: bool = False,
         may_lack_deliveries: bool = False,
     ) -> str:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
@@ -181,6 +182,7 @@ class SlaveSynchronize:
             is_lost: whether the tables here are lost, and nobody has told any since: what has no stamp counts as there.
             next_offset: of a queue here. Of a broker of RocketMQ's only what was consumed behind that is new, as a
                 smaller offset may have been chosen here. None: none was.
+            takes_unknown: what a broker of RocketMQ's says of groups that have no offset here counts.
             may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
 
@@ -204,7 +206,7 @@ class SlaveSynchronize:
                 told = await self._offsets.not_since(told, changed)
             elif next_offset is not None:
                 knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
-                told = await self._behind(next_offset, told, takes_unknown=knows_more_groups)
+                told = await self._behind(next_offset, told, takes_unknown=takes_unknown or knows_more_groups)
             if ends is not None:
                 told = await _cut(told, ends)
             if topics:
@@ -250,7 +252,7 @@ class SlaveSynchronize:
 
     async def _take_over_topics(self, client: RemotingClient) -> None:
         topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
-        if topics and self._is_its_lost:
+        if topics and self._is_merged:
             self._topics.merge(topics, log_end=await ask_log_end(client), is_lost=False)
         elif topics:
             self._topics.replace(topics)
@@ -270,7 +272,7 @@ class SlaveSynchronize:
     async def _take_over_groups(self, client: RemotingClient) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
-        if self._is_its_lost:
+        if self._is_merged:
             self._groups.merge(groups, is_lost=False)
         else:
             self._groups.replace(groups)

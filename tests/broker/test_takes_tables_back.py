@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
@@ -15,21 +17,30 @@ class Tables:
 
     def __init__(self) -> None:
         self.failures = list[str]()
+        self.asked_before = list[int]()
 
     async def merge(self, _address: str, **_how: object) -> str:
         return self.failures.pop() if self.failures else ""
 
+    async def learn(self, *, before: int) -> bool:
+        self.asked_before.append(before)
+        return True
 
-def taking_back(tables: Tables, *, dispatched: int = 100) -> TakesTablesBack:
+
+def taking_back(tables: Tables, *, dispatched: int = 100, begin: int = 0) -> TakesTablesBack:
     """Of a master whose log goes to 100, and that lacks nothing."""
 
     async def nothing(*_args: object) -> None:
         """All is well."""
 
     note: Any = SimpleNamespace(is_there=False, make_in_thread=nothing)
-    queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {})
+    queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {}, known_ends={})
     store: Any = SimpleNamespace(
-        min_offset=0, max_offset=100, reput_from_offset=dispatched, queues=queues, next_queue_offset=lambda *_queue: 0
+        min_offset=begin,
+        max_offset=100,
+        reput_from_offset=dispatched,
+        queues=queues,
+        next_queue_offset=lambda *_queue: 0,
     )
     metadata: Any = SimpleNamespace(save=nothing, learn_queues=nothing)
     asks: Any = tables
@@ -66,3 +77,20 @@ async def test_an_empty_peer_is_heard_while_the_log_is_being_dispatched() -> Non
     takes_back = taking_back(Tables(), dispatched=50)
     await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)
     assert takes_back.told_by == set()
+
+
+@pytest.mark.parametrize(("begin", "before"), [(0, 0), (40, 40), (100, 70)])
+async def test_where_queues_end_is_asked_of_what_lies_before_the_log_here(begin: int, before: int) -> None:
+    """The peer's began earlier: it held the messages, and told no end of their queues, which gave places again."""
+    takes_back = taking_back(tables := Tables(), begin=begin)
+    await takes_back.take(PEER, LogRange(70, 100, checks_reports=True), is_longer=False)
+    assert tables.asked_before == [before]
+
+
+async def test_each_peer_is_heard_once_though_nothing_is_missing_here() -> None:
+    takes_back = taking_back(tables := Tables())
+    assert takes_back.origin.are_to_be_heard
+    tables.failures.append("busy")
+    for _ in range(3):
+        await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    assert (len(tables.asked_before), takes_back.origin.are_to_be_heard) == (2, False)

@@ -25,7 +25,6 @@ from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
-from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
@@ -362,7 +361,7 @@ class ClassicReplication:
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
-            "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited)),
+            "tables": asdict(self._takes_back.origin),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
             "ha": plain(self.ha_service.info()),

@@ -1,0 +1,127 @@
+"""A master hears each peer of haPeers once it has started, whatever it has: who was a slave may lack what another has.
+
+Each case was found by an attacker, with real brokers.
+"""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.broker.machines import Machine, ask, replication_of, send_request
+from tests.broker.test_pair import SLAVE
+from tests.broker.test_tables_merged import (
+    DECIDED,
+    MASTER,
+    ONE_PEER,
+    OTHER_SLAVE,
+    decide,
+    decided,
+    decided_on,
+    fill,
+    lose,
+    three_machines,
+)
+
+LOG = ("/commitlog", "/consumequeue", "/index", "/checkpoint")
+
+
+async def place_of_next(machine: Machine, topic: str) -> int:
+    async with machine.client() as client:
+        sent = await ask(client, send_request(b"next", topic=topic))
+    assert sent.code == 0, sent.remark
+    return int(sent.ext_fields["queueOffset"])
+
+
+@pytest.mark.parametrize("is_slave_first", [False, True])
+async def test_a_promoted_slave_has_what_another_slave_alone_was_told(
+    is_slave_first: bool, autojump_clock: MockClock
+) -> None:
+    """The other one followed it, and took over tables in which prohibitions and resets were undone."""
+    master, missed, told = three_machines()
+    async with told.broker(**OTHER_SLAVE), master.broker(**MASTER) as broker:
+        async with missed.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 8)
+            await trio.sleep(30)
+        decide(broker)
+        await trio.sleep(30)
+    promoted = MASTER | {"haPeers": "10.0.0.3:10912"}
+    follows = {
+        "brokerRole": "SLAVE",
+        "brokerId": "2",
+        "haMasterAddress": "10.0.0.2:10912",
+        "masterAddress": "10.0.0.2:10911",
+    }
+    async with (told if is_slave_first else missed).broker(**(follows if is_slave_first else promoted)) as one:
+        await trio.sleep(3)
+        async with (missed if is_slave_first else told).broker(**(promoted if is_slave_first else follows)) as other:
+            await trio.sleep(90)
+            assert [decided(one), decided(other)] == [DECIDED] * 2
+            heard = one if not is_slave_first else other
+            assert not replication_of(heard).facts()["tables"]["are_to_be_heard"]
+
+
+async def test_a_master_that_lost_its_log_alone_asks_where_queues_end(autojump_clock: MockClock) -> None:
+    """Its own tables were there, so nobody was asked, and positions were given a second time."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER) as broker:
+        await decided_on(master, broker)
+        slave.metadata.queue_ends.learn({("silent", 0): 3})
+        await trio.sleep(30)
+    for directory in LOG:
+        lose(master, directory)
+    async with first.broker(**SLAVE), master.broker(**MASTER, **ONE_PEER) as broker:
+        await replication_of(broker).opened.wait()
+        assert await place_of_next(master, "silent") == 3
+
+
+async def test_what_is_told_of_a_queue_that_began_again_since_is_no_place_in_it(autojump_clock: MockClock) -> None:
+    """The group was put behind messages that it never had."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER) as broker:
+        await decided_on(master, broker)
+        for each in (broker, slave):
+            each.metadata.queue_ends.learn({("silent", 0): 3})
+        broker.offsets.commit_offset("g", "silent", 0, offset=3)
+        await trio.sleep(30)
+        assert slave.offsets.query_offset("g", "silent", 0) == 3
+    lose(master)
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(30)
+        assert await place_of_next(master, "silent") == 0, "nobody could tell"
+        async with first.broker(**SLAVE):
+            await trio.sleep(100)
+            assert broker.offsets.query_offset("g", "silent", 0) is None
+            assert broker.offsets.query_offset("g", "t", 0) == 5
+
+
+async def test_a_slave_that_lost_its_log_tells_of_a_table_that_its_master_lost(autojump_clock: MockClock) -> None:
+    """It counted as one that has nothing to tell, as if all of the tables were there.
+
+    Where groups were in messages that it has no more is not told: they have them again.
+    """
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await decided_on(master, broker)
+    for name in ("consumerOffset.json", "subscriptionGroup.json"):
+        lose(master, name)
+    for directory in LOG:
+        lose(first, directory)
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(120)
+        assert [decided(broker), decided(slave)] == [(*DECIDED[:3], 0)] * 2
+
+
+@pytest.mark.parametrize("lost", [("consumerOffset.json", "tablesOrigin.json"), ("tablesOrigin.json",)])
+async def test_tables_that_nothing_vouches_for_are_missed_by_no_slave(
+    lost: tuple[str, ...], autojump_clock: MockClock
+) -> None:
+    """What says which tables there were was gone as well, and nobody was asked."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await decided_on(master, broker)
+    for name in (*lost, "subscriptionGroup.json"):
+        lose(master, name)
+    async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(60)
+        assert [decided(broker), decided(slave)] == [DECIDED] * 2
