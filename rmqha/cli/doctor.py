@@ -66,6 +66,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
+    from rmqha.cli.doctor_members import check_members  # noqa: PLC0415
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415
@@ -93,6 +94,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *peers.check_relations(config),
         *check_addresses(config),
         *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),
+        *check_members(config, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),
     ]
 
