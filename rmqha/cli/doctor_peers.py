@@ -75,6 +75,7 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
             continue
         for what, told in problems:
             yield Finding(FAIL, key, escaped(f"{address}: {what}"), told)
+        yield from _other_cluster(config, key, address, facts)
         if not problems:
             yield Finding(OK, key, escaped(f"{address}: {name}"))
             answering[_listen_address(key, address)] = key
@@ -178,6 +179,14 @@ def _clashes(config: BrokerConfig, key: str, facts: dict[str, Any]) -> Iterator[
     if size is not None and size != config.mapped_file_size_commit_log:
         told = "a slave's segments have the size of its master's: set it before its store is made"
         yield f"its mappedFileSizeCommitLog is {size}, not {config.mapped_file_size_commit_log}", told
+
+
+def _other_cluster(config: BrokerConfig, key: str, address: str, facts: dict[str, Any]) -> Findings:
+    """A broker of this group that has another cluster's name."""
+    cluster, own = facts.get("broker_cluster_name"), config.broker_cluster_name
+    if cluster not in (None, own) and facts.get("broker_name") == config.broker_name:
+        what = f"{address}: its brokerClusterName is {cluster}, not {own}: a failover would change it for clients"
+        yield Finding(WARN, key, escaped(what), "set the same brokerClusterName on both")
 
 
 def check_name_servers(config: BrokerConfig, *, timeout_s: float) -> Findings:

@@ -272,6 +272,17 @@ def test_peers_are_compared(facts: dict[str, object], said: str, fake_brokers: F
     assert all(said in what for _, what in found)
 
 
+def test_a_peer_of_another_cluster_is_a_warning(fake_brokers: FakeBrokers) -> None:
+    """Nobody told, and with a failover the cluster's name changed."""
+    its = config(haPeers="10.0.0.2:10912", brokerClusterName="C")
+    for cluster, found in (("C", []), ("D", ["warn"])):
+        status = runtime(broker_name="a", broker_id=1, role="SLAVE", broker_cluster_name=cluster)
+        fake_brokers.answers["10.0.0.2:10911"] = {RUNTIME: status}
+        told = levels(doctor_peers.check_peers(its, is_empty=False, timeout_s=1.0))
+        assert [level for level, _ in told] == found
+        assert all("its brokerClusterName is D, not C" in what for _, what in told)
+
+
 def test_peers_that_do_not_answer_are_a_warning(fake_brokers: FakeBrokers) -> None:
     slave = config(brokerRole="SLAVE", brokerId="1", haMasterAddress="10.0.0.1:10912", masterAddress="10.0.0.1:10911")
     found = levels(doctor_peers.check_peers(slave, is_empty=False, timeout_s=1))
