@@ -287,7 +287,7 @@ def _with_other_store(config: BrokerConfig, facts: dict[str, Any], wrong: str) -
         f"{facts.get('broker_id')}), has another store than this file names: {wrong}"
     )
     told = (
-        "correct the file, if it is this broker's: a start by it would go on with what that other store holds; else "
+        "correct the file, if it is this broker's: a start by it would go on with what the file's store holds; else "
         "give this one a listenPort of its own"
     )
     return Finding(FAIL, "store", escaped(what), told)

@@ -65,6 +65,8 @@ def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:
     told = f"'rmqha log verify {config.store_path_root_dir}' reads all of it"
     if Path(directory) != Path(config.store_path_root_dir) / "commitlog":
         told = f"'rmqha log verify {directory}' reads all of it"
+    if not Path(directory).is_dir():
+        told = "docs/recovery.md"
     try:
         look_at_store(OsDisk(), store_options(config, Tuning()), is_member=is_member)
         if is_member:
