@@ -82,6 +82,9 @@ class ReplicationGroup:
         self._followed_from: int | None = None
         self._followed_id: int | None = None
         """The brokerId of whom this broker follows, or did; None until it says so."""
+        self._cluster: Final = config.broker_cluster_name
+        self._followed_cluster: str | None = None
+        """Likewise."""
 
     @property
     def member(self) -> GroupMember:
@@ -98,6 +101,7 @@ class ReplicationGroup:
         Called for each connection first, with nothing known of one that has yet to say who it is.
         """
         why, self._followed_id = self.why_apart(master), master.broker_id
+        self._followed_cluster = master.cluster
         if not why and not self._is_named and master.broker_name and master.broker_name != self.broker_name:
             logger.info("group.named", broker_name=master.broker_name, instead_of=self.broker_name)
             self.broker_name = master.broker_name
@@ -145,12 +149,19 @@ class ReplicationGroup:
         is_new, self._namesakes, self._told_at = namesakes != self._namesakes, namesakes, now
         if namesakes and is_new and self._log_limit.take(now=now):
             logger.warning("group.broker_id_shared", broker_id=self._broker_id, brokers=namesakes)
-        return GroupMember(str(status["broker_name"]), int(status["broker_id"]), None if size is None else int(size))
+        name, broker_id, cluster = status["broker_name"], status["broker_id"], status.get("broker_cluster_name")
+        file_size = None if size is None else int(size)
+        return GroupMember(str(name), int(broker_id), file_size, None if cluster is None else str(cluster))
 
     def clashes(self, *, now: float) -> list[str]:
         """What does not belong together, a sentence each, among the brokers that are there now."""
         apart = [(":".join(where), self.why_apart(self._introduced[where].member)) for where in self._present(now)]
         clashes = [f"{address}: {why}" for address, why in apart if why]
+        if self._followed_cluster not in {None, self._cluster}:
+            clashes.append(
+                f"its master has brokerClusterName={self._followed_cluster}, this broker has {self._cluster}: as "
+                "master it would be of another cluster, for mqadmin -c and for request-reply. Set the same on both"
+            )
         clashes += [
             f"{' and '.join(addresses)}: all have brokerId={broker_id}: {_ONE_REACHED}"
             for broker_id, addresses in self.shared_ids(now=now).items()
@@ -238,7 +249,12 @@ class ReplicationGroup:
 def member_of(facts: Mapping[str, str]) -> GroupMember:
     """Who a broker is by RocketMQ's names of the keys; what is missing, or no number, is not known."""
     name, broker_id, size = (facts.get(key) for key in ("brokerName", "brokerId", "mappedFileSizeCommitLog"))
-    return GroupMember(name[:_NAME_SIZE_MAX] if name else None, _number(broker_id), _number(size))
+    cluster = facts.get("brokerClusterName")
+    return GroupMember(_text(name), _number(broker_id), _number(size), _text(cluster))
+
+
+def _text(told: str | None) -> str | None:
+    return told[:_NAME_SIZE_MAX] if told else None
 
 
 def _number(text: str | None) -> int | None:

@@ -96,7 +96,7 @@ def _troubles(facts: Facts) -> list[str]:
         if _is_behind(view):
             stuck = f", and has taken none for {span(view['stuck_s'])}" if view["stuck_s"] else ""
             troubles.append(f"{view['id']} lacks {view['lacks']:,} committed entries{stuck}: see its own status")
-    if facts["role"] == "FOLLOWER" and not member["master"]:
+    if facts["role"] == "FOLLOWER" and not member["master"] and not facts.get("not_learned"):
         address = f"the address of its leader's broker ({member['leader']})"
         troubles.append(f"{address} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
     troubles += facts.get("not_learned", ())
@@ -124,6 +124,8 @@ def _away(facts: Facts) -> dict[str, str]:
     for view in facts["dledger"].get("members", ()):
         if not view["connected"]:
             away[view["id"]] = f"cannot be reached for {span(view['since_s'])}: {view['reason']}"
+        elif view["reason"]:
+            away[view["id"]] = f"does not answer at {facts['dledger']['peers'][view['id']]}: {view['reason']}"
         elif facts["role"] != "FOLLOWER" and view["heard_s"] > facts["dledger"]["silent_after_s"]:
             away[view["id"]] = f"is connected, but has not answered for {span(view['heard_s'])}"
     return away

@@ -66,6 +66,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
+    from rmqha.cli.doctor_members import check_members  # noqa: PLC0415
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415
@@ -73,6 +74,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
 
     pid = lock_holder(config.store_path_root_dir)
     is_running, files_max = pid is not None, files_limit(pid) if pid else None
+    tenant = None if is_running else peers.find_tenant(config, timeout_s=timeout_s)
     log, of_log = (None, []) if is_running else check_log(config)
     is_empty = host.is_empty(config) and not is_running
     return [
@@ -80,17 +82,19 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *host.check_limits(config, pid=pid or 0, files_max=files_max),
         *host.check_clock(config.store_path_commit_log),
         *host.check_store(config, is_running=is_running),
+        *([tenant] if tenant is not None else ()),
         *check_member(config),
         *of_log,
         *(() if is_running else check_tables(config)),
         *host.check_disk(config),
         *host.check_certificates(config),
-        *host.check_ports(config, is_running=is_running),
+        *(() if tenant is not None else host.check_ports(config, is_running=is_running)),
         *(peers.check_own(config, timeout_s=timeout_s) if is_running else ()),
         *(check_configuration(config, files_max=files_max, timeout_s=timeout_s) if is_running else ()),
         *peers.check_relations(config),
         *check_addresses(config),
         *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),
+        *check_members(config, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),
     ]
 

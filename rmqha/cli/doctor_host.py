@@ -181,15 +181,33 @@ def check_store(config: BrokerConfig, *, is_running: bool) -> Findings:
         if not at.is_dir():
             yield Finding(FAIL, "store", f"{at} is no directory", "name another storePathRootDir, or remove it")
         elif not os.access(at, os.R_OK | os.W_OK | os.X_OK):
-            owner = at.stat()
-            told = f"chown it, or run as its owner (uid {owner.st_uid}; this is uid {os.geteuid()})"
-            yield Finding(FAIL, "store", f"{at} cannot be read and written", told)
+            yield Finding(FAIL, "store", f"{at} cannot be read and written", _how_to_open(at))
         elif stranger := _not_ours(at if at == Path(path) else None):
-            told = f"chown -R the store to the user that runs the broker (this is uid {os.geteuid()})"
-            yield Finding(FAIL, "store", f"{stranger} cannot be read and written", told)
+            yield Finding(FAIL, "store", f"{stranger} cannot be read and written", _how_to_open(stranger))
+        elif not is_running and at == Path(path) and (why := _why_locked(path, config)):
+            yield Finding(FAIL, "store", why, "stop that broker, or name a directory of its own: a start is refused")
         else:
             use = "in use by its broker, which runs" if is_running else "there" if at == Path(path) else "can be made"
             yield Finding(OK, "store", f"{path}: {use}")
+
+
+def _how_to_open(path: Path) -> str:
+    """What lets this user read and write."""
+    owner, user = path.stat().st_uid, os.geteuid()
+    if owner == user:
+        return f"chmod -R u+rwX {path}: its owner is this user (uid {user}), and its mode or an ACL forbids it"
+    return f"chown -R it to the user that runs the broker (this is uid {user}), or run as its owner (uid {owner})"
+
+
+def _why_locked(path: str, config: BrokerConfig) -> str:
+    """Who has the directory of the log, as a start finds out; empty if nobody has."""
+    if path != config.store_path_commit_log:
+        return ""
+    try:
+        OsDisk().lock_directory(path).close()
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def _existing(path: str) -> Path:
@@ -200,12 +218,12 @@ def _existing(path: str) -> Path:
     return found
 
 
-def _not_ours(directory: Path | None) -> str:
+def _not_ours(directory: Path | None) -> Path | None:
     """A file of the directory that this user may not use."""
     for path in sorted(directory.iterdir()) if directory is not None else ():
         if not os.access(path, os.R_OK | os.W_OK):
-            return str(path)
-    return ""
+            return path
+    return None
 
 
 def check_ports(config: BrokerConfig, *, is_running: bool) -> Findings:

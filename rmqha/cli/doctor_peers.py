@@ -10,6 +10,7 @@ from rmqha.cli.doctor_addresses import named_addresses
 from rmqha.cli.doctor_store import LogEnd, compare
 from rmqha.cli.errors import CliError, SilentError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding, Level
+from rmqha.cli.store_place import other_store
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.host import join_address
 from rmqha.config import BrokerConfig, split_told_address
@@ -74,6 +75,7 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
             continue
         for what, told in problems:
             yield Finding(FAIL, key, escaped(f"{address}: {what}"), told)
+        yield from _other_cluster(config, key, address, facts)
         if not problems:
             yield Finding(OK, key, escaped(f"{address}: {name}"))
             answering[_listen_address(key, address)] = key
@@ -179,6 +181,14 @@ def _clashes(config: BrokerConfig, key: str, facts: dict[str, Any]) -> Iterator[
         yield f"its mappedFileSizeCommitLog is {size}, not {config.mapped_file_size_commit_log}", told
 
 
+def _other_cluster(config: BrokerConfig, key: str, address: str, facts: dict[str, Any]) -> Findings:
+    """A broker of this group that has another cluster's name."""
+    cluster, own = facts.get("broker_cluster_name"), config.broker_cluster_name
+    if cluster not in (None, own) and facts.get("broker_name") == config.broker_name:
+        what = f"{address}: its brokerClusterName is {cluster}, not {own}: a failover would change it for clients"
+        yield Finding(WARN, key, escaped(what), "set the same brokerClusterName on both")
+
+
 def check_name_servers(config: BrokerConfig, *, timeout_s: float) -> Findings:
     """Whether they answer, and whether another broker is registered in this one's place."""
     for address in config.namesrv_addr:
@@ -233,7 +243,7 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     address = own_listen_address(config)
     try:
         facts = read_status(runtime_table(address, timeout_s=timeout_s))
-        verdict, unnamed = judge(facts), _unnamed(config, facts)
+        verdict, unnamed, wrong = judge(facts), _unnamed(config, facts), other_store(config, facts)
     except SilentError as error:
         told = "is its process stopped, or its disk stuck? Look at its log's last line; then restart it"
         yield Finding(FAIL, "status", escaped(f"it runs, and does not answer at {address}: {error.why}"), told)
@@ -250,10 +260,37 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     except _NO_FACTS as error:
         yield Finding(WARN, "status", f"{address}: its status cannot be read: {type(error).__name__}")
         return
+    if wrong:
+        yield _with_other_store(config, facts, wrong)
+        return
     levels: dict[str, Level] = {"ok": OK, "degraded": WARN}
     level = levels.get(verdict.level, FAIL)
     yield Finding(level, "status", escaped("; ".join([f"{verdict.level}: {verdict.summary}", *verdict.reasons])))
     yield from unnamed
+
+
+def find_tenant(config: BrokerConfig, *, timeout_s: float) -> Finding | None:
+    """A broker that listens where this one will, while nobody uses the store that the file names."""
+    if config.listen_port == 0:
+        return None
+    try:
+        facts = read_status(runtime_table(own_listen_address(config), timeout_s=timeout_s))
+        wrong = other_store(config, facts)
+        return _with_other_store(config, facts, wrong) if wrong else None
+    except (CliError, *_NO_FACTS):
+        return None
+
+
+def _with_other_store(config: BrokerConfig, facts: dict[str, Any], wrong: str) -> Finding:
+    what = (
+        f"the broker that runs here, at {own_listen_address(config)} ({_named(facts)}, brokerId "
+        f"{facts.get('broker_id')}), has another store than this file names: {wrong}"
+    )
+    told = (
+        "correct the file, if it is this broker's: a start by it would go on with what the file's store holds; else "
+        "give this one a listenPort of its own"
+    )
+    return Finding(FAIL, "store", escaped(what), told)
 
 
 def _unnamed(config: BrokerConfig, facts: dict[str, Any]) -> list[Finding]:

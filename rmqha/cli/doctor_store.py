@@ -1,11 +1,12 @@
 """``rmqha doctor``: the log of a broker that does not run: its end, and whether other replicas hold the same."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmqha.broker.dledger.dledger_options import member_options
+from rmqha.broker.options import store_options
+from rmqha.broker.tuning import Tuning
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.cli.errors import CliError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
@@ -17,9 +18,10 @@ from rmqha.codec.record.scan import Scan, Stop
 from rmqha.config import BrokerConfig
 from rmqha.dledger.membership import find_other_group
 from rmqha.dledger.other_members import find_other_members, find_others_data
-from rmqha.errors import CorruptLogError, StoreError
+from rmqha.errors import StoreError
 from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader, Segment
+from rmqha.store.look import look_at_store
 from rmqha.store.os_disk import OsDisk
 
 Findings = Iterator[Finding]
@@ -52,20 +54,24 @@ def check_member(config: BrokerConfig) -> Findings:
 
 
 def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:
-    """Look at the last segment that holds a record. None: there is no log that other replicas could be compared with.
+    """Look at the store as a start does, and at the last segment that holds a record.
+
+    None: there is no log that other replicas could be compared with.
 
     Args:
         config: of a broker that does not run.
     """
-    directory = config.store_path_commit_log
-    if config.enable_dleger_commit_log or not Path(directory).is_dir():
-        return None, []
+    directory, is_member = config.store_path_commit_log, config.enable_dleger_commit_log
     told = f"'rmqha log verify {config.store_path_root_dir}' reads all of it"
     if Path(directory) != Path(config.store_path_root_dir) / "commitlog":
         told = f"'rmqha log verify {directory}' reads all of it"
+    if not Path(directory).is_dir():
+        told = "docs/recovery.md"
     try:
+        look_at_store(OsDisk(), store_options(config, Tuning()), is_member=is_member)
+        if is_member:
+            return None, []
         with LogReader(OsDisk(), directory) as reader:
-            _check_adjacent(reader)
             last = last_records(reader)
             if last is None:
                 return None, _lacking(config, 0, told)
@@ -89,13 +95,6 @@ def _lacking(config: BrokerConfig, end_offset: int, told: str) -> list[Finding]:
         return []
     what = f"it ends at {end_offset:,}, but {known.who} up to {known.offset:,}: a segment is missing, or was cut"
     return [Finding(FAIL, "log", what, f"is the right disk mounted there? {told}; docs/recovery.md")]
-
-
-def _check_adjacent(reader: LogReader) -> None:
-    """Raises CorruptLogError: a segment is missing, as a start says, too."""
-    for former, later in pairwise(reader.segments):
-        if later.offset != former.end_offset:
-            raise CorruptLogError(former.end_offset, f"the segment before {later.path} is missing, or of another size")
 
 
 def last_records(reader: LogReader) -> tuple[Segment, Scan] | None:

@@ -9,11 +9,12 @@ from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
 from rmqha.broker.tables.offset_table import decode_offsets
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.topic_config import TopicTable
-from rmqha.cli.finding import FAIL, WARN, Finding
+from rmqha.cli.finding import FAIL, WARN, Finding, Level
 from rmqha.cli.pages import Page
 from rmqha.codec import java_json
 from rmqha.config import BrokerConfig
 from rmqha.errors import RemoteProtocolError, StoreReadError
+from rmqha.namesrv.kv_config_manager import KV_CONFIG, decode_kv_config
 from rmqha.store.config_files import (
     CONSUMER_OFFSET,
     DELAY_OFFSET,
@@ -34,7 +35,10 @@ _TABLES: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
     DELAY_OFFSET: decode_delay_offsets,
     QUEUE_ENDS: bool,
     TABLES_ORIGIN: bool,
+    KV_CONFIG: decode_kv_config,
 }
+"""All that a start reads there."""
+_OF_THIS_BROKER_ALONE: Final = (TABLES_ORIGIN, KV_CONFIG)
 
 
 def check_tables(config: BrokerConfig) -> Iterator[Finding]:
@@ -53,6 +57,9 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
         what = f"{path} is {'missing' if problem is None else f'no table ({problem})'}"
         if backup == _GOOD:
             yield Finding(WARN, "tables", f"{what}; a start takes its backup, which lacks the last change", _PAGE)
+        elif name in _OF_THIS_BROKER_ALONE:
+            level: Level = FAIL if name == KV_CONFIG else WARN
+            yield Finding(level, "tables", f"{what}, nor is its backup one: a start begins without it", _PAGE)
         elif config.is_slave or config.enable_dleger_commit_log:
             whom = "a slave has it from its master" if config.is_slave else "a start takes what the other members have"
             yield Finding(WARN, "tables", f"{what}, nor is its backup one: {whom}", _PAGE)

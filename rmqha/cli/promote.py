@@ -115,7 +115,8 @@ def _slave(path: Path, *, timeout_s: float) -> "tuple[BrokerConfig, dict[str, An
         CliError: it is no slave's; the slave does not answer, or another broker does, or it has another store.
     """
     from rmqha.cli.ask import runtime_table  # noqa: PLC0415
-    from rmqha.cli.promotion_asked import other_store, own_address  # noqa: PLC0415
+    from rmqha.cli.promotion_asked import own_address  # noqa: PLC0415
+    from rmqha.cli.store_place import other_store  # noqa: PLC0415
     from rmqha.cli.verdict import read_status  # noqa: PLC0415
     from rmqha.config import load_config  # noqa: PLC0415
 

@@ -1,6 +1,5 @@
 """What ``rmqha promote`` finds out: who answers, and what an old master's store holds beyond a slave's log."""
 
-import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,16 +27,6 @@ _NO_FACTS = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 def own_address(config: BrokerConfig) -> str:
     """Where this broker takes clients."""
     return join_address(config.broker_ip1, config.listen_port)
-
-
-def other_store(config: BrokerConfig, own: dict[str, Any]) -> str:
-    """In what the store of the broker that runs is another one than its file says; empty if it does not say so."""
-    told = own.get("store")
-    if not isinstance(told, dict):
-        return ""
-    named = {"storePathRootDir": config.store_path_root_dir, "storePathCommitLog": config.store_path_commit_log}
-    wrong = [(key, told[key], os.path.realpath(path)) for key, path in named.items() if key in told]
-    return "; ".join(f"its {key} is {there}, the file's is {here}" for key, there, here in wrong if there != here)
 
 
 def other_addresses(

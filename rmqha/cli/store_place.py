@@ -4,12 +4,13 @@ import fcntl
 import os
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqha.cli.errors import CliError
 
 if TYPE_CHECKING:
     from rmqha.codec.deleted_topic import DeletedQueue
+    from rmqha.config import BrokerConfig
     from rmqha.store.consume_queue_table import QueueKey
     from rmqha.store.disk import Disk
 
@@ -94,3 +95,13 @@ def lock_holder(path: str) -> int | None:
         return None
     kind, *_, pid = _FLOCK.unpack(answer)
     return None if kind == fcntl.F_UNLCK else max(int(pid), 0)
+
+
+def other_store(config: "BrokerConfig", own: dict[str, Any]) -> str:
+    """In what the store of the broker that runs is another one than its file says; empty if it does not say so."""
+    told = own.get("store")
+    if not isinstance(told, dict):
+        return ""
+    named = {"storePathRootDir": config.store_path_root_dir, "storePathCommitLog": config.store_path_commit_log}
+    wrong = [(key, told[key], os.path.realpath(path)) for key, path in named.items() if key in told]
+    return "; ".join(f"its {key} is {there}, the file's is {here}" for key, there, here in wrong if there != here)

@@ -35,7 +35,7 @@ class LedgerEntry:
     body: bytes
 
 
-class _LedgerFile(FileToRead):
+class LedgerFile(FileToRead):
     """One data file."""
 
     __slots__ = ()
@@ -43,6 +43,29 @@ class _LedgerFile(FileToRead):
     def first(self) -> EntryHeader | Blank | End:
         """What the file begins with. Raises StoreReadError."""
         return read_record(self.view(), 0, base=self.offset, previous=None)
+
+
+def ledger_files(disk: Disk, directories: Sequence[str]) -> list[LedgerFile]:
+    """The data files in ``directories``, oldest first; a file of another name is passed over.
+
+    Raises:
+        StoreReadError: a directory cannot be read.
+        CorruptLogError: two directories have the same file.
+    """
+    open_files = OpenFiles(_OPEN_FILES_MAX)
+    found: dict[int, LedgerFile] = {}
+    for directory in directories:
+        for name in disk.listdir(directory):
+            path = f"{directory}/{name}"
+            if (offset := parse_file_name(name)) is None:
+                continue
+            if offset in found:
+                raise CorruptLogError(offset, f"the file is there twice: {found[offset].path} and {path}")
+            found[offset] = LedgerFile(disk, path, offset, open_files=open_files)
+    files = [found[offset] for offset in sorted(found)]
+    if len(files) > 1 and files[-1].size < files[0].size:
+        files.pop()  # its making was interrupted, or is not done yet
+    return files
 
 
 def read_checkpoint(disk: Disk, path: str) -> LedgerCheckpoint:
@@ -57,10 +80,7 @@ def read_checkpoint(disk: Disk, path: str) -> LedgerCheckpoint:
 
 
 class LedgerReader:
-    """The data files of a store, oldest first, and their records.
-
-    A file of a name that is no data file's is passed over.
-    """
+    """The data files of a store, oldest first, and their records."""
 
     def __init__(
         self,
@@ -82,19 +102,7 @@ class LedgerReader:
             StoreReadError: a directory cannot be read.
             CorruptLogError: two directories have the same file.
         """
-        open_files = OpenFiles(_OPEN_FILES_MAX)
-        found: dict[int, _LedgerFile] = {}
-        for directory in directories:
-            for name in disk.listdir(directory):
-                path = f"{directory}/{name}"
-                if (offset := parse_file_name(name)) is None:
-                    continue
-                if offset in found:
-                    raise CorruptLogError(offset, f"the file is there twice: {found[offset].path} and {path}")
-                found[offset] = _LedgerFile(disk, path, offset, open_files=open_files)
-        self._files: Final = [found[offset] for offset in sorted(found)]
-        if len(self._files) > 1 and self._files[-1].size < self._files[0].size:
-            self._files.pop()  # its making was interrupted, or is not done yet
+        self._files: Final = ledger_files(disk, directories)
         self._kept_index: Final = checkpoint.kept_index
         self._wait = wait
         self._last: EntryHeader | None = None
@@ -157,7 +165,7 @@ class LedgerReader:
             self._last = held = found
             at += found.size
 
-    def _look_again(self, file: _LedgerFile, at: int, end: End) -> End:
+    def _look_again(self, file: LedgerFile, at: int, end: End) -> End:
         """What was no entry may be one by now: then it is behind the end that was seen."""
         self._wait()
         again = read_record(file.view(), at, base=file.offset, previous=self._last)

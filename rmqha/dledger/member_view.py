@@ -17,7 +17,7 @@ class MemberView:
     Attributes:
         since_s: so long ago it was connected, or was not any more.
         heard_s: so long ago it last sent anything; only who is asked does, and only the leader asks all the time.
-        reason: why it is not connected; empty if it is.
+        reason: why it is not connected, or what is wrong with who answers; empty if nothing is.
         lacks: committed entries that it is not known to have; None: this member does not lead.
         stuck_s: for so long it has lacked some, and taken none.
     """
@@ -46,7 +46,7 @@ def view_members(
             connected=connection.is_connected,
             since_s=int(now - connection.since),
             heard_s=int(now - connection.heard_at),
-            reason="" if connection.is_connected else connection.reason,
+            reason=connection.reason,
             lacks=None if checker is None else max(0, committed_index - checker.water_mark(peer)),
             stuck_s=int(max(0.0, now - laggards.since(peer))),
         )

@@ -18,6 +18,9 @@ from rmqha.transport import Network
 logger = structlog.get_logger()
 
 RPC_TIMEOUT_S: Final = 3.0
+NO_MEMBER: Final = (
+    "what answers there is no member of a DLedger group: dLegerPeers names the group's own ports, not listenPort"
+)
 _RETRY_MIN_S: Final = 0.01
 _RETRY_MAX_S: Final = 1.0
 
@@ -59,7 +62,7 @@ class PeerConnection:
         self.since = trio.current_time()
         """When it was last connected, or the connection ended."""
         self.reason = "no attempt to connect has ended yet"
-        """Why it is not connected, if it is not."""
+        """Why it is not connected; or what is wrong with who answers; empty if nothing is."""
         self._heard_at = self._connected_at = self.since
 
     @property
@@ -96,6 +99,7 @@ class PeerConnection:
 
     async def _serve(self, client: RemotingClient) -> None:
         self._client, self.since, self._connected_at = client, trio.current_time(), client.used_at
+        self.reason = ""
         self._lines.log(logger.debug, "dledger_peer.connected", peer=self._peer, address=self._address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.run)
@@ -104,6 +108,11 @@ class PeerConnection:
         self._client, self.since, self.reason = None, trio.current_time(), "the connection has ended"
         self._lines.log(logger.debug, "dledger_peer.disconnected", peer=self._peer, address=self._address)
         self._on_change(self._peer)
+
+    def note_answer(self, code: int) -> None:
+        """With which code who listens there has answered a member's question."""
+        if self.is_connected:
+            self.reason = "" if code == HANDLED else NO_MEMBER
 
     def ask(self, code: int, body: bytes, on_answer: OnAnswer) -> None:
         """Send a question; what is sent until this task waits for anything goes out together."""
@@ -114,6 +123,7 @@ class PeerConnection:
 
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, RemotingCommand):
+                self.note_answer(outcome.code)
                 try:
                     on_answer(outcome.body if outcome.code == HANDLED and outcome.body else None)
                 except RemoteProtocolError:  # which ends the connection

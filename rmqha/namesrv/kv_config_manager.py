@@ -27,6 +27,15 @@ _MEANS_ELSE: Final = frozenset({"$ref", "@type"})
 """Fastjson, and what reads as it does, takes them for a reference or a class, and then reads nothing of the table."""
 
 
+def decode_kv_config(value: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The table of a file, by namespace. Raises RemoteProtocolError: it is none."""
+    try:
+        namespaces = (value.get("configTable") or {}).items()
+        return {name: {str(key): str(text) for key, text in entries.items()} for name, entries in namespaces}
+    except AttributeError as error:
+        raise RemoteProtocolError(f"it is no table of names and values: {error}") from None
+
+
 class KVConfigManager:
     """Invariant: ``_room``, the sum of the entries' sizes, is at most :data:`SIZE_MAX`; shared by those who add.
 
@@ -53,12 +62,7 @@ class KVConfigManager:
         self._files.load(self._name, self._take)
 
     def _take(self, value: dict[str, Any]) -> None:
-        try:
-            namespaces = (value.get("configTable") or {}).items()
-            table = {name: {str(key): str(text) for key, text in entries.items()} for name, entries in namespaces}
-        except AttributeError as error:
-            raise RemoteProtocolError(f"it is no table of names and values: {error}") from None
-        self._table = table
+        self._table = table = decode_kv_config(value)
         self._room.size = sum(
             _size(name, key, text) for name, entries in table.items() for key, text in entries.items()
         )

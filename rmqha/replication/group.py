@@ -11,6 +11,8 @@ class GroupMember:
     broker_id: int | None = None
     file_size: int | None = None
     """mappedFileSizeCommitLog, bytes."""
+    cluster: str | None = None
+    """brokerClusterName. One that differs keeps nobody from replicating."""
 
 
 def why_apart(here: GroupMember, there: GroupMember) -> str:

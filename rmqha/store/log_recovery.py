@@ -89,9 +89,8 @@ def recover_commit_log(
             replica.
         StoreWriteError: the cut is not done.
     """
+    refuse_lost_log(queue, known)
     if not queue.files:
-        if known.queues_end or known.durable_offset:
-            raise CorruptLogError(queue.start_offset, _why_not_empty(queue, known))
         return LogRecovery(queue.start_offset, queue.start_offset)
     progress = progress or RecoveryProgress()
     recovery = _walk(queue.files[_first_to_examine(queue.files, known) :], check_crc, known, progress)
@@ -107,13 +106,21 @@ def recover_commit_log(
     return replace(recovery, dropped_records=sum(run.records for run in runs))
 
 
-def _why_not_empty(queue: MappedFileQueue, known: DurableKnowledge) -> str:
+def refuse_lost_log(queue: MappedFileQueue, known: DurableKnowledge) -> None:
+    """A log without a segment is not taken for a new one if anything is known of it.
+
+    Raises:
+        CorruptLogError: something is.
+    """
+    if queue.files or not (known.queues_end or known.durable_offset):
+        return
     who, end = ("the consume queues know records", known.queues_end)
     if not end:
         who, end = ("the log was durable, says the checkpoint,", known.durable_offset)
-    return (
+    raise CorruptLogError(
+        queue.start_offset,
         f"there is no commitlog segment in {queue.directory}, but {who} up to {end}: is the right disk mounted there? "
-        "To begin with an empty log, move the whole store away"
+        "To begin with an empty log, move the whole store away",
     )
 
 

@@ -1,10 +1,10 @@
 """Check the consume queues against the log: every record has its unit, and every unit its record."""
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rmqha.codec.consume_queue import FILLER_SIZE, UNIT_SIZE
 from rmqha.codec.deleted_topic import DeletedQueue
@@ -42,13 +42,19 @@ def verify_queues(
     log_directory: str,
     queue_directory: str,
     *,
-    goes_on: bool = False,
     deleted: Mapping[QueueKey, DeletedQueue] | None = None,
+    entries: Iterable[DispatchRequest] = (),
+    entries_begin: int = 0,
 ) -> QueueVerification:
     """Compare all queues below ``queue_directory`` with the log. Reads only; a broker may be writing.
 
-    With ``goes_on`` another log follows behind its last segment: units that lead there are passed over. What is
-    ``deleted`` of a queue needs no unit.
+    Args:
+        disk: where all of it is.
+        log_directory: of the log's segments; there may be none.
+        queue_directory: of the queues.
+        deleted: what needs no unit.
+        entries: the messages of another log, which follows behind that one.
+        entries_begin: where it begins.
 
     Raises:
         StoreReadError: a directory or a file cannot be read.
@@ -64,12 +70,9 @@ def verify_queues(
         except CorruptLogError as error:
             return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
         with LogReader(disk, log_directory) as reader:
-            table.correct_min_offset(reader.min_offset)
-            ends_at = reader.segments[-1].end_offset if goes_on and reader.segments else None
-            comparison = _Comparison(
-                table, queue_directory, dispatched=dispatched, ends_at=ends_at, deleted=deleted or {}
-            )
-            for request in _requests(reader):
+            table.correct_min_offset(reader.min_offset if reader.segments else entries_begin)
+            comparison = _Comparison(table, queue_directory, dispatched=dispatched, deleted=deleted or {})
+            for request in chain(_requests(reader), entries):
                 comparison.add(request)
                 if len(comparison.found.problems) >= PROBLEMS_MAX:
                     return comparison.found
@@ -134,14 +137,12 @@ class _Comparison:
         directory: str,
         *,
         dispatched: int,
-        ends_at: int | None,
         deleted: Mapping[QueueKey, DeletedQueue],
     ) -> None:
         self.found = QueueVerification(queues=sum(queue.has_units for queue in table))
         self._table = table
         self._directory = directory
         self._dispatched = dispatched
-        self._ends_at = ends_at
         self._deleted = deleted
         self._seen: Counter[QueueKey] = Counter()
         self._lacking: set[QueueKey] = set()
@@ -188,24 +189,11 @@ class _Comparison:
             self._lacks(request, key)
         for queue in self._table:
             key = (queue.topic, queue.queue_id)
-            end = self._end_of(queue)
+            end = queue.max_offset_in_queue
             surplus = end - queue.min_offset_in_queue - self._seen[key]
             if surplus > 0:
                 self._problem(key, end - surplus, f"{surplus} units point at no record")
 
-    def _end_of(self, queue: ConsumeQueue) -> int:
-        """Behind the last unit that leads into this log."""
-        low, end, ends_at = queue.min_offset_in_queue, queue.max_offset_in_queue, self._ends_at
-        if ends_at is None:
-            return end
-        return bisect_left(range(end), True, low, end, key=lambda index: _place_of(queue, index) >= ends_at)
-
     def _problem(self, key: QueueKey, queue_offset: int, reason: str) -> None:
         path = f"{self._directory}/{key[0]}/{key[1]}"
         self.found.problems.append(Problem(path, queue_offset * UNIT_SIZE, queue_offset, reason))
-
-
-def _place_of(queue: ConsumeQueue, index: int) -> int:
-    unit = queue.unit(index)
-    assert unit is not None, "between the ends"
-    return unit[0]

@@ -67,13 +67,7 @@ def load_and_recover(
         log.load()
         queues.load()
         checkpoint.load()
-        known = DurableKnowledge(
-            clean=clean,
-            checkpoint=checkpoint.durable,
-            queues_end=queues.max_physic_offset,
-            durable_offset=checkpoint.durable.master_flushed_offset,
-            is_blank=checkpoint.is_blank,
-        )
+        known = durable_knowledge(queues, checkpoint, clean=clean)
         recovery = log.recover(known, check_crc=options.check_crc_on_recover, progress=progress)
         _log_repairs(recovery)
         if not log.extents():
@@ -95,6 +89,17 @@ def load_and_recover(
         queues=len(next_offsets),
     )
     return recovery
+
+
+def durable_knowledge(queues: ConsumeQueueTable, checkpoint: StoreCheckpoint, *, clean: bool) -> DurableKnowledge:
+    """What queues and checkpoint, which are loaded, tell of the log."""
+    return DurableKnowledge(
+        clean=clean,
+        checkpoint=checkpoint.durable,
+        queues_end=queues.max_physic_offset,
+        durable_offset=checkpoint.durable.master_flushed_offset,
+        is_blank=checkpoint.is_blank,
+    )
 
 
 def _recover_queues(

@@ -1,6 +1,7 @@
 """What a broker on a DLedger group does while it is not master: whom it follows, what it keeps, how it stops."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -234,6 +235,26 @@ async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(
             assert told.endswith(": not reached")
         is_reached = True
         await group.wait(lambda: late.replication.facts()["not_learned"] == [], limit_s=15)
+
+
+async def test_a_follower_that_has_its_leader_s_listen_port_for_a_member_s_says_so(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that the address of its leader's broker is unknown, and sent an operator to namesrvAddr."""
+    async with group_of() as group:
+        await group.send(b"0")
+        late = (await followers_of(group))[0]
+        await late.stop()
+        leader = group.masters[0]
+        ports = {name: "10911" if name == leader else "20911" for name in group.addresses}
+        peers = ";".join(f"{name}-{address}:{ports[name]}" for name, address in group.addresses.items())
+        monkeypatch.setattr(late, "controller", partial(late.controller, dLegerPeers=peers))
+        await late.start()
+        await trio.sleep(SOON_S)
+        verdict = await judged(late)
+        assert f"at {group.addresses[leader]}:10911: what answers there is no member" in verdict.reasons[0]
+        assert not any("namesrvAddr" in one for one in verdict.reasons)
+        assert verdict.level == "degraded"
 
 
 async def test_followers_follow_tables_if_they_find_the_leader_s_broker(

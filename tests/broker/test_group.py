@@ -57,6 +57,19 @@ async def test_a_slave_of_another_group_does_not_follow(
     assert len([line for line in logs if line["event"] == "group.mixed_up"]) == 1
 
 
+async def test_a_slave_of_another_cluster_follows_and_says_so(autojump_clock: MockClock) -> None:
+    """It was "ok, in sync" on both, and as master had another cluster's name."""
+    pair = Pair()
+    pair.slave.settings = SLAVE | {"brokerClusterName": "other"}
+    async with pair.master.broker(), pair.slave.broker(), pair.slave.client() as client:
+        await trio.sleep(5)
+        verdict = judge(await status(client))
+    assert verdict.level == "degraded"
+    (reason,) = verdict.reasons
+    assert "its master has brokerClusterName=DefaultCluster, this broker has other" in reason
+    assert Page.MIXED_UP in reason
+
+
 async def test_a_slave_without_a_name_takes_its_masters(autojump_clock: MockClock) -> None:
     pair = Pair()
     unnamed = Machine(pair.net, "10.0.0.2", SLAVE)

@@ -150,6 +150,78 @@ def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.Monk
     assert (level, what) == ("fail", f"{tmp_path} cannot be read and written")
 
 
+@pytest.mark.parametrize(("is_owner", "said"), [(True, "chmod -R u+rwX {path}: its owner"), (False, "chown -R it")])
+def test_a_store_that_its_owner_may_not_write_needs_another_mode(
+    is_owner: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told to chown what it owned already."""
+    root, other = tmp_path / "m", tmp_path / "m" / "config"
+    other.mkdir(parents=True)
+    owner = root.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner if is_owner else owner + 1)
+    for forbidden in (root, other):
+        monkeypatch.setattr(os, "access", lambda path, _mode, bad=forbidden: Path(path) != bad)
+        finding, *_ = doctor_host.check_store(config(root), is_running=False)
+        assert finding.what == f"{forbidden} cannot be read and written"
+        assert finding.next.startswith(said.format(path=forbidden))
+
+
+def test_a_commitlog_that_another_store_s_broker_uses_fails(tmp_path: Path) -> None:
+    """As the start says; only the lock in storePathRootDir was looked at."""
+    log = tmp_path / "other" / "commitlog"
+    log.mkdir(parents=True)
+    its = config(tmp_path / "mine", storePathCommitLog=str(log))
+    assert levels(doctor_host.check_store(its, is_running=False)) == []
+    lock = OsDisk().lock_directory(str(log))
+    try:
+        (found,) = levels(doctor_host.check_store(its, is_running=False))
+        assert levels(doctor_host.check_store(its, is_running=True)) == []
+    finally:
+        lock.close()
+    assert found == ("fail", f"{log} is in use by the broker of another store: name a directory of its own")
+
+
+def stored_at(root: Path) -> dict[str, object]:
+    return {"store": {"storePathRootDir": str(root), "storePathCommitLog": f"{root}/commitlog"}}
+
+
+def test_a_broker_that_runs_with_another_store_than_the_file_names_fails(
+    tmp_path: Path, fake_brokers: FakeBrokers
+) -> None:
+    """A half-edited file was good as long as both brokers ran, and then began on the other one's store."""
+    its = config(tmp_path / "s1", listenPort="10911")
+    fake_brokers.answers["127.0.0.1:10911"] = {RUNTIME: runtime(**stored_at(tmp_path / "m"))}
+    (finding,) = doctor_peers.check_own(its, timeout_s=1.0)
+    assert (finding.level, finding.area) == ("fail", "store")
+    assert f"its storePathRootDir is {tmp_path}/m, the file's is {tmp_path}/s1" in finding.what
+    tenant = doctor_peers.find_tenant(its, timeout_s=1.0)
+    assert tenant is not None
+    assert "127.0.0.1:10911 (SYNC_MASTER a, brokerId 0), has another store than this file names" in tenant.what
+    assert "correct the file" in tenant.next
+
+
+def test_nobody_or_the_broker_of_this_store_is_no_tenant(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    assert doctor_peers.find_tenant(config(tmp_path), timeout_s=1.0) is None
+    its = config(tmp_path, listenPort="10911")
+    assert doctor_peers.find_tenant(its, timeout_s=1.0) is None
+    for told in (runtime(**stored_at(tmp_path)), runtime(), answer(code=1)):
+        fake_brokers.answers["127.0.0.1:10911"] = {RUNTIME: told}
+        assert doctor_peers.find_tenant(its, timeout_s=1.0) is None
+
+
+def test_the_port_of_a_broker_with_another_store_is_no_port_to_free(
+    tmp_path: Path, fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """Four times 'stop what listens there' stopped the master, whose file named an empty store then."""
+    with listening() as port:
+        fake_brokers.answers[f"127.0.0.1:{port}"] = {RUNTIME: runtime(**stored_at(tmp_path / "m"))}
+        path = tmp_path / "broker.conf"
+        path.write_text(f"storePathRootDir={tmp_path}/fresh\nlistenPort={port}\nhaListenPort=0\n")
+        assert run(["doctor", "-c", str(path)]) == 1
+    told = capsys.readouterr().out
+    assert ("has another store than this file names" in told, "stop what listens" in told) == (True, False)
+
+
 def test_certificates_that_no_start_can_use_fail(tmp_path: Path) -> None:
     key, cert = tmp_path / "a.key", tmp_path / "a.pem"
     cert.touch()
@@ -198,6 +270,17 @@ def test_peers_are_compared(facts: dict[str, object], said: str, fake_brokers: F
     found = levels(doctor_peers.check_peers(config(haPeers="10.0.0.2:10912"), is_empty=False, timeout_s=1))
     assert [level for level, _ in found] == (["fail"] if said else [])
     assert all(said in what for _, what in found)
+
+
+def test_a_peer_of_another_cluster_is_a_warning(fake_brokers: FakeBrokers) -> None:
+    """Nobody told, and with a failover the cluster's name changed."""
+    its = config(haPeers="10.0.0.2:10912", brokerClusterName="C")
+    for cluster, found in (("C", []), ("D", ["warn"])):
+        status = runtime(broker_name="a", broker_id=1, role="SLAVE", broker_cluster_name=cluster)
+        fake_brokers.answers["10.0.0.2:10911"] = {RUNTIME: status}
+        told = levels(doctor_peers.check_peers(its, is_empty=False, timeout_s=1.0))
+        assert [level for level, _ in told] == found
+        assert all("its brokerClusterName is D, not C" in what for _, what in told)
 
 
 def test_peers_that_do_not_answer_are_a_warning(fake_brokers: FakeBrokers) -> None:

@@ -24,8 +24,13 @@ STATUS, VIEW = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.VIEW_MESSAGE_BY_
 
 
 def config(store: Path, **settings: str) -> BrokerConfig:
+    """Of the broker whose store this is, with the sizes that its files have."""
     given = {"brokerName": "a", "storePathRootDir": str(store), "haPeers": "10.0.0.2:10912"}
-    return load_config(None, given | settings)
+    places = {"mappedFileSizeCommitLog": "commitlog/0*", "mappedFileSizeConsumeQueue": "consumequeue/*/*/0*"}
+    sizes = {
+        key: str(path.stat().st_size) for key, pattern in places.items() for path in sorted(store.glob(pattern))[-1:]
+    }
+    return load_config(None, given | sizes | settings)
 
 
 def bad(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
@@ -198,3 +203,40 @@ def test_of_a_classic_broker_no_member_s_store_is_looked_for(tmp_path: Path) -> 
     (tmp_path / "dledger-n0").mkdir()
     (tmp_path / "dledger-n0" / "currterm").touch()
     assert list(check_member(config(tmp_path))) == []
+
+
+def told_of_start(store: Path, **settings: str) -> str:
+    """What doctor says of a store that a start refuses."""
+    ((level, what, _),) = bad(check_log(config(store, **settings))[1])
+    assert level == "fail"
+    return what
+
+
+def test_a_commitlog_that_is_gone_beside_its_queues_fails(tmp_path: Path) -> None:
+    """As when its disk is not mounted, and the mount point is missing, too."""
+    store = unpack("basic", tmp_path)
+    (store / "commitlog").rename(tmp_path / "elsewhere")
+    assert "there is no commitlog segment in" in told_of_start(store)
+    (store / "commitlog").mkdir()
+    assert "is the right disk mounted there?" in told_of_start(store)
+
+
+@pytest.mark.parametrize("key", ["mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"])
+def test_files_of_another_size_than_is_configured_fail(key: str, tmp_path: Path) -> None:
+    store = unpack("rolled", tmp_path)
+    assert "bytes, but 4000000 are configured for each file" in told_of_start(store, **{key: "4000000"})
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.bak", "0000"])
+def test_a_file_that_is_no_segment_fails(name: str, tmp_path: Path) -> None:
+    """What an operator's cp left."""
+    store = unpack("basic", tmp_path)
+    (store / "commitlog" / name).write_bytes(bytes((store / "commitlog" / ("0" * 20)).stat().st_size))
+    assert f"{store}/commitlog/{name} is no segment: move it out" in told_of_start(store)
+
+
+def test_the_old_commitlog_of_a_member_is_looked_at_too(tmp_path: Path) -> None:
+    store = unpack("basic", tmp_path)
+    assert check_log(config(store, **MEMBER)) == (None, [])
+    (store / "commitlog" / "notes").touch()
+    assert "is no segment" in told_of_start(store, **MEMBER)

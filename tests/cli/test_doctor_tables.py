@@ -1,15 +1,21 @@
 """`rmqha doctor` of a broker that does not run: the tables that a start would begin with."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
+from rmqha.cli import doctor_tables
 from rmqha.cli.doctor_tables import check_tables
 from rmqha.cli.finding import Finding
 from rmqha.cli.pages import Page
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreReadError
+from rmqha.store.config_files import ConfigFiles
 from rmqha.store.os_disk import OsDisk
+from tests.broker.machines import Machine, ask, send_request
+from tests.sim.sim_net import SimNet
 from tests.stores import unpack
 
 NAME = "consumerOffset.json"
@@ -112,3 +118,34 @@ def test_a_log_that_may_not_be_looked_at_is_told_elsewhere(tmp_path: Path, monke
 
     monkeypatch.setattr(OsDisk, "listdir", listdir)
     assert [*check_tables(member(tmp_path))] == []
+
+
+async def test_all_that_a_start_reads_is_looked_at(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
+    """The names that operators keep in a broker, kvConfig.json, were not."""
+    read, load = set[str](), ConfigFiles.load
+
+    def noted(files: ConfigFiles, name: str, *take: Any) -> Any:
+        read.add(name)
+        return load(files, name, *take)
+
+    monkeypatch.setattr(ConfigFiles, "load", noted)
+    machine = Machine(SimNet(), "10.0.0.1")
+    for _ in range(2):  # whose tables these are is asked where there are any
+        async with machine.broker(), machine.client() as client:
+            await ask(client, send_request(b"x"))
+    assert read == set(doctor_tables._TABLES)
+
+
+@pytest.mark.parametrize(("name", "level"), [("kvConfig.json", "fail"), ("tablesOrigin.json", "warn")])
+@pytest.mark.parametrize("role", [{}, {"haPeers": "10.0.0.1:10912"}])
+def test_of_what_no_other_broker_has_a_start_begins_without_it(
+    name: str, level: str, role: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / name).write_text("{")
+    (finding,) = check_tables(config(tmp_path, **role))
+    assert (finding.level, finding.what.endswith("a start begins without it")) == (level, True)
+    if name == "kvConfig.json":
+        (tmp_path / "config" / name).write_text('{"configTable": {"a": 1}}')
+        (finding,) = check_tables(config(tmp_path, **role))
+        assert "no table of names and values" in finding.what

@@ -1,4 +1,5 @@
 import json
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,6 +9,7 @@ import pytest
 
 from rmqha.cli.main import run
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
+from tests.spark.logs import LedgerWriter, record
 from tests.stores import expected_log, expected_messages, unpack
 
 Output = pytest.CaptureFixture[str]
@@ -111,3 +113,86 @@ def test_what_a_start_would_cut_as_torn_is_bad(tmp_path: Path, capsys: Output, c
     told = capsys.readouterr().out
     assert (f"(offset {last['physicalOffset']}): its properties were torn" in told) == crashed
     assert f"{len(expected_messages('rolled')) - crashed:,} records" in told
+
+
+def member_of(root: Path, count: int = 200) -> LedgerWriter:
+    """The store of a broker that has always been a member: messages in entries, and a queue that has them."""
+    log = LedgerWriter(root)
+    places = [log.put(b"%d" % number * 300, queue_offset=number) for number in range(count)]
+    log.commit()
+    queue = root / "consumequeue" / "orders" / "0"
+    queue.mkdir(parents=True)
+    tag = sum(ord(char) * 31 ** (3 - at) for at, char in enumerate("TagA")) & 0x7FFFFFFF
+    sizes = [len(record(0, b"%d" % number * 300)) for number in range(count)]
+    units = [struct.pack(">qiq", place, size, tag) for place, size in zip(places, sizes, strict=True)]
+    (queue / ("0" * 20)).write_bytes(b"".join(units).ljust(20 * 1000, b"\0"))
+    return log
+
+
+def test_of_a_member_the_entries_and_its_queues_are_checked(tmp_path: Path, capsys: Output) -> None:
+    """The monthly unit of each member failed: there is no commitlog."""
+    log = member_of(tmp_path)
+    assert run(["log", "verify", str(tmp_path), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["good"], found["records"], found["segments"]) == (True, 200, 3)
+    assert found["queues"] == {"queues": 1, "units": 200, "behind": 0}
+    assert found["entries"] == {"entries": 200, "files": 3, "begin_index": 0, "end_index": 199}
+    assert run(["log", "verify", str(log.member)]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "queues: not compared",
+        "entries: 200 in 3 files, indexes 0 to 199",
+    ]
+
+
+def test_of_a_member_a_damaged_body_is_named(tmp_path: Path, capsys: Output) -> None:
+    log = member_of(tmp_path)
+    log.write(log.offsets[7] + 48 + 100, b"\xff\xff")
+    assert run(["log", "verify", str(tmp_path)]) == 1
+    first, *_, verdict = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"bad: {log.path(0)}, position {log.offsets[7]} (offset {log.offsets[7]}): entry 7: ")
+    assert verdict.startswith("bad: 199 records")
+
+
+def test_of_a_member_a_unit_of_its_queues_that_says_something_else_is_named(tmp_path: Path, capsys: Output) -> None:
+    log = member_of(tmp_path)
+    with (tmp_path / "consumequeue" / "orders" / "0" / ("0" * 20)).open("r+b") as file:
+        file.seek(20 * 3)
+        file.write(struct.pack(">q", log.offsets[1]))
+    assert run(["log", "verify", str(tmp_path)]) == 1
+    assert "the unit is" in capsys.readouterr().out
+
+
+def test_a_broker_conf_says_where_the_logs_are(tmp_path: Path, capsys: Output) -> None:
+    """Both storePathCommitLog and dataStorePath are on other disks; the store has the queues alone."""
+    store, conf = unpack("basic", tmp_path), tmp_path / "broker.conf"
+    (store / "commitlog").rename(tmp_path / "disk")
+    conf.write_text(f"brokerName=a\nstorePathRootDir={store}\nstorePathCommitLog={tmp_path}/disk\n")
+    assert run(["log", "verify", "-c", str(conf)]) == 0
+    assert f"good: {len(expected_messages('basic'))} records" in capsys.readouterr().out
+
+    log = member_of(tmp_path / "n0")
+    (log.member / "data").rename(tmp_path / "data")
+    conf.write_text(
+        f"brokerName=g\nstorePathRootDir={tmp_path}/n0\nenableDLegerCommitLog=true\ndLegerSelfId=n0\ndLegerGroup=g\n"
+        f"dLegerPeers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3\nstorePathDLedgerCommitLog={tmp_path}/data\n"
+    )
+    assert run(["log", "verify", "--config", str(conf)]) == 0
+    assert "good: 200 records" in capsys.readouterr().out
+    (tmp_path / "data").rename(tmp_path / "unmounted")
+    assert run(["log", "verify", "--config", str(conf)]) == 2
+    assert f"nothing to verify: there is no directory {tmp_path}/data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("made", ["", "consumequeue"])
+def test_nothing_to_verify_is_not_something_bad(made: str, tmp_path: Path, capsys: Output) -> None:
+    store = tmp_path / "store"
+    if made:
+        (store / made).mkdir(parents=True)
+    assert run(["log", "verify", str(store)]) == 2
+    assert "nothing to verify: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["store", "-c", "broker.conf"]])
+def test_a_store_or_a_broker_conf_is_named(arguments: list[str], capsys: Output) -> None:
+    assert run(["log", "verify", *arguments]) == 2
+    assert "one of them" in capsys.readouterr().err

@@ -15,12 +15,14 @@ from trio.testing import MockClock
 from rmqha.cli.pages import Page
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_dledger_broker import group_of
+from tests.namesrv.machines import NameServerMachine
 from tests.sim.sim_net import SimNet
 
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
 pytest.importorskip("prometheus_client", reason="prometheus-client is in the extra [web]")
 
-from tests.metrics.scrapes import Sample, scraped
+from rmqha.metrics.observed import open_name_server_port
+from tests.metrics.scrapes import Sample, Scraper, scraped, settings
 from tests.metrics.test_broker_port import LISTEN, watched_pair
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,6 +224,23 @@ async def test_two_slaves_have_one_id(promtool: str, tmp_path: Path, autojump_cl
             await trio.sleep(5)
             clash = {"master": await monitoring.scrape()}
     fires(promtool, tmp_path, before, clash, expected=["RmqhaTrouble"])
+
+
+async def test_two_masters_take_each_other_s_place(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Each is well by itself, and messages go to the one log or the other."""
+    net = SimNet()
+    names = NameServerMachine(net, settings=settings())
+    one, other = (Machine(net, host, {"namesrvAddr": names.where}) for host in ("10.0.0.1", "10.0.0.2"))
+    monitoring = Scraper(net, "10.8.8.1")
+    watched = net.host("10.8.8.1").mount()
+    async with names.running() as server, open_name_server_port(server, network=watched), one.broker():
+        await trio.sleep(100)
+        before = {"n": await monitoring.scrape()}
+        async with other.broker():
+            await trio.sleep(100)
+            clash = {"n": await monitoring.scrape()}
+    fires(promtool, tmp_path, before, before, expected=[])
+    fires(promtool, tmp_path, before, clash, expected=["RmqhaBrokersClash"])
 
 
 @pytest.mark.parametrize(

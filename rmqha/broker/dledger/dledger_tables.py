@@ -25,8 +25,9 @@ from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.codec.host import join_address
 from rmqha.config import BrokerConfig
 from rmqha.dledger.dledger_client import open_dledger_client
+from rmqha.dledger.peer_connection import NO_MEMBER
 from rmqha.dledger.server_options import ServerOptions
-from rmqha.errors import RmqhaError
+from rmqha.errors import MQBrokerError, RmqhaError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.tls import secured
 from rmqha.transport import Network
@@ -148,6 +149,8 @@ class DLedgerTables:
             async with open_dledger_client(group=self._member.group, peers=peers, network=self._plain) as client:
                 told = await client.metadata(member_id, timeout_s=_ANSWER_S)
         except RmqhaError as error:
+            if isinstance(error, MQBrokerError):
+                self._slave_synchronize.failure = f"{member_id} at {peers[member_id]}: {NO_MEMBER}"
             logger.debug("dledger_tables.no_answer", member=member_id, reason=str(error))
             return None
         if told.rmqha_status is None:

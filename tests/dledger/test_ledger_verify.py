@@ -1,0 +1,140 @@
+"""`rmqha log verify` of entries: what is damaged, and what is no damage."""
+
+import struct
+
+import pytest
+
+from rmqha.codec.dledger_properties import LedgerCheckpoint
+from rmqha.dledger.ledger_reader import ledger_files
+from rmqha.dledger.ledger_verify import LedgerVerification, dispatch_requests, verify_ledger
+from tests.dledger.ledger_log import ledger_log
+from tests.dledger.ledgers import DATA, FILE_SIZE, blank, entries, entry, put_file, put_log
+from tests.dledger.members import CONFIG
+from tests.sim.sim_disk import SimDisk, SimMount
+
+FULL = entries(0, 3) + blank(56)
+
+
+@pytest.fixture
+def mount() -> SimMount:
+    return SimDisk().mount()
+
+
+def verify(mount: SimMount, *, kept: int = -1, directory: str = DATA) -> LedgerVerification:
+    return verify_ledger(ledger_files(mount, [directory]), LedgerCheckpoint(kept, kept))
+
+
+def write(mount: SimMount, path: str, at: int, data: bytes) -> None:
+    mount.open(path, writable=True).pwrite([data], at)
+
+
+def test_good_entries_are_counted(mount: SimMount) -> None:
+    put_log(mount, [FULL, entries(4, 5, pos=FILE_SIZE)])
+    found = verify(mount, kept=5)
+    assert (found.problems, found.records, found.blanks, found.segments) == ([], 6, 1, 2)
+    assert (found.begin_index, found.end_index) == (0, 5)
+    assert (found.min_offset, found.end_offset) == (0, FILE_SIZE + 100)
+    assert found.tail is not None
+    assert (found.tail.offset, found.tail.reason) == (FILE_SIZE + 100, "zeros, no entry")
+
+
+def test_an_empty_store_is_good(mount: SimMount) -> None:
+    assert verify(mount) == LedgerVerification()
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 12, 30, 44])
+def test_an_entry_that_is_damaged_is_named_and_reading_goes_on_behind_it(mount: SimMount, at: int) -> None:
+    path = put_log(mount, [FULL, entries(4, 7, pos=FILE_SIZE)])[1]
+    good = mount.open(path, writable=True).pread(1, 50 + at)[0]
+    write(mount, path, 50 + at, bytes([good ^ 0x55]))
+    found = verify(mount, kept=7)
+    (problem,) = found.problems
+    assert (problem.path, problem.position, problem.offset) == (path, 50, FILE_SIZE + 50)
+    assert (found.records, found.end_index) == (7, 7)
+
+
+def test_a_hole_between_entries_is_damage(mount: SimMount) -> None:
+    put_log(mount, [entries(0, 1), entries(4, 7, pos=FILE_SIZE)])
+    (problem,) = verify(mount).problems
+    assert (problem.offset, problem.reason) == (100, "zeros, no entry")
+
+
+def test_a_first_entry_of_another_index_hides_no_damage(mount: SimMount) -> None:
+    path = put_log(mount, [entries(0, 3)])[0]
+    write(mount, path, 8, b"\x01")
+    assert "index 3 was committed" in verify(mount, kept=3).problems[-1].reason
+
+
+def test_files_that_are_missing_or_of_another_size(mount: SimMount) -> None:
+    put_file(mount, 0, FULL)
+    put_file(mount, 2 * FILE_SIZE, entries(8, 9, pos=2 * FILE_SIZE), size=FILE_SIZE * 2)
+    reasons = [problem.reason for problem in verify(mount).problems]
+    assert reasons == [
+        f"data file {FILE_SIZE:020d} is missing, or of a wrong length",
+        "512 bytes, but the first file has 256",
+    ]
+
+
+def test_a_blank_that_ends_elsewhere_is_damage(mount: SimMount) -> None:
+    put_log(mount, [entries(0, 3) + blank(50), entries(4, 5, pos=FILE_SIZE)])
+    (problem,) = verify(mount).problems
+    assert "a blank of 50 bytes does not reach exactly to the end" in problem.reason
+
+
+def test_a_log_that_ends_before_what_was_committed(mount: SimMount) -> None:
+    assert "index 3 was committed, the last one here is -1" in verify(mount, kept=3).problems[0].reason
+    path = put_log(mount, [FULL, entries(4, 5, pos=FILE_SIZE)])[1]
+    write(mount, path, 50, bytes(50))
+    (problem,) = verify(mount, kept=5).problems
+    assert (problem.path, problem.position) == (path, 50)
+    assert problem.reason == (
+        "zeros, no entry, but the checkpoint says that index 5 was committed, the last one here is 4"
+    )
+
+
+def test_what_a_truncate_left_is_no_damage_but_what_lies_behind_the_end(mount: SimMount) -> None:
+    """The next leader's entry was written over the beginning of what was cut; index 4 of term 1 is still whole."""
+    put_file(mount, 0, entries(0, 1) + entry(2, pos=100, term=2, body=b"another one") + entries(0, 4)[159:])
+    found = verify(mount, kept=2)
+    assert (found.problems, found.end_index) == ([], 2)
+    assert found.tail is not None
+    assert found.tail.position == 159
+
+
+def test_messages_in_entries_are_checked_and_dispatched() -> None:
+    log = ledger_log()
+    for number in range(4):
+        log.append(b"number %d" % number)
+    mount = log._ground.disk
+    files = ledger_files(mount, CONFIG.data_store_paths)
+    assert verify_ledger(files, LedgerCheckpoint()).problems == []
+    requests = list(dispatch_requests(files))
+    assert [request.queue_offset for request in requests] == [0, 1, 2, 3]
+    data = mount.open(files[0].path, writable=True)
+    raw = data.pread(requests[1].msg_size, requests[1].commit_log_offset)
+    body_at = requests[1].commit_log_offset + raw.index(b"number 1")
+    data.pwrite([b"N"], body_at)
+    files = ledger_files(mount, CONFIG.data_store_paths)
+    (problem,) = verify_ledger(files, LedgerCheckpoint()).problems
+    assert problem.offset == requests[1].commit_log_offset - 48
+    assert problem.reason.startswith("entry 1: ")
+    assert [request.queue_offset for request in dispatch_requests(files)] == [0, 1, 2, 3]
+
+
+def test_a_damaged_last_message_is_what_a_server_may_be_writing() -> None:
+    log = ledger_log()
+    log.append(b"whole")
+    log.append(b"torn")
+    mount = log._ground.disk
+    (file,) = ledger_files(mount, CONFIG.data_store_paths)
+    raw = bytes(file.view())
+    mount.open(file.path, writable=True).pwrite([b"\0\0\0\0"], raw.index(b"torn"))
+    found = verify_ledger(ledger_files(mount, CONFIG.data_store_paths), LedgerCheckpoint())
+    assert found.problems == []
+    assert found.tail is not None
+    assert found.tail.reason.startswith("entry 1: ")
+
+
+def test_bodies_of_a_group_without_brokers_are_anything(mount: SimMount) -> None:
+    put_log(mount, [entry(0, pos=0, body=struct.pack(">ii", 100, 7))])
+    assert verify(mount).problems == []
