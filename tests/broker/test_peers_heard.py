@@ -7,6 +7,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import RemoteProtocolError, RemotingError
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import (
@@ -125,3 +128,31 @@ async def test_tables_that_nothing_vouches_for_are_missed_by_no_slave(
     async with first.broker(**SLAVE) as slave, master.broker(**MASTER, **ONE_PEER) as broker:
         await trio.sleep(60)
         assert [decided(broker), decided(slave)] == [DECIDED] * 2
+
+
+async def test_a_slave_without_offsets_tells_no_group_that_it_has_none_before_its_master_has_told_them(
+    autojump_clock: MockClock,
+) -> None:
+    """The group began at the end, and what it committed there stayed beside the master's word."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await decided_on(master, broker)
+    lose(first, "consumerOffset.json")
+    query = RemotingCommand(
+        RequestCode.QUERY_CONSUMER_OFFSET, ext_fields={"consumerGroup": "g", "topic": "t", "queueId": "0"}
+    )
+    async with first.broker(**SLAVE) as slave:
+        await trio.sleep(30)
+        async with first.client() as client:
+            with pytest.raises(RemotingError):  # any answer would have it begin somewhere
+                await ask(client, query)
+        with pytest.raises(RemoteProtocolError, match="has yet to be told"):
+            slave.offsets.commit_offset("g", "t", 0, offset=8, peer="10.9.9.9:1")
+        async with master.broker(**MASTER), first.client() as client:
+            await trio.sleep(20)
+            answer = await ask(client, query)
+            assert (answer.code, answer.ext_fields["offset"]) == (ResponseCode.SUCCESS, "5")
+    lose(first, "consumerOffset.json")
+    async with first.broker(**SLAVE), first.client() as client:
+        await trio.sleep(70)
+        assert (await ask(client, query)).code == ResponseCode.SUCCESS, "for a minute at most"

@@ -12,6 +12,9 @@ from rmqha.broker.tables.queue_ends_client import NOT_ASKED, QueueEndsClient, no
 from rmqha.ha.ha_client import HAClient
 from rmqha.store.message_store import DefaultMessageStore
 
+_UNKNOWN_S: Final = 60.0
+"""So long groups wait for a master that is away."""
+_OFFSETS_AWAITED: Final = "this slave has none, and has yet to be told them by its master"
 _DELIVERIES_AWAITED: Final = "how far delayed messages are delivered counts once the log here goes as far as there"
 
 
@@ -42,6 +45,7 @@ class FollowedTables:
         self._master_address: Final = master_address
         self._queue_ends_client: Final = queue_ends_client
         self._master_changed = trio.Event()
+        self._began_at: float | None = None
         self._ends: QueueEndsClient | None = None
         metadata.queue_ends.why_unknown = self._why_ends_unknown
 
@@ -60,8 +64,16 @@ class FollowedTables:
         self._metadata.offsets.doubt(self._store.end_of_queue)
         self._metadata.save_soon()
 
+    def why_offsets_unknown(self) -> str:
+        """As :attr:`ConsumerOffsetManager.why_unknown`: a group that is told it has none may begin at the end."""
+        if self._synchronize.rounds > 0 or self._metadata.had_offsets:
+            return ""
+        is_late = self._began_at is not None and trio.current_time() >= self._began_at + _UNKNOWN_S
+        return "" if is_late else _OFFSETS_AWAITED
+
     async def run(self, client: HAClient) -> None:
         """Take over the master's tables, and those of another one as soon as it is named; until cancelled."""
+        self._began_at = trio.current_time()
         run = partial(self._synchronize.run, is_joined=lambda: client.is_joined, is_apart=lambda: client.is_apart)
         while True:
             self._master_changed = changed = trio.Event()

@@ -116,6 +116,7 @@ class MetadataService:
         delay_offsets: how far delayed messages are delivered.
         queue_ends: where queues end that hold no message.
         had_topics: whether :meth:`load` found a table of topics, which a broker saves before all others.
+        had_offsets: whether it found one of consumers' offsets.
         found: whose tables :meth:`load` found, as far as the disk says so; -1: it does not, -2: there was none.
         origin: says whose tables these are, to be noted on the disk; a member of a group that elects its master knows.
         why_withheld: says why other brokers may not take over what is here; empty: they may.
@@ -139,7 +140,7 @@ class MetadataService:
         self.groups: Final = groups
         self.delay_offsets: Final = delay_offsets
         self.queue_ends: Final = queue_ends
-        self.had_topics = False
+        self.had_topics = self.had_offsets = False
         self.found = TablesOrigin()
         self.origin: Callable[[], TablesOrigin] = TablesOrigin
         self._noted = TablesOrigin()
@@ -177,7 +178,7 @@ class MetadataService:
             StoreReadError: the system does not let one be read, which the first save would replace.
         """
         self.had_topics = self.files.load(TOPICS, self.topics.replace_from_json) is not None
-        self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
+        self.had_offsets = self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json) is not None
         self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
         self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
