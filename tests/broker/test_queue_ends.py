@@ -20,7 +20,7 @@ from tests.broker.machines import Machine, ask, send_request
 from tests.settings import topic_rules
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import SEGMENT, Clock, commit_log, make_store, options, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, make_store, message, options, put, running
 from tests.store.test_stopped_queues import feed
 
 
@@ -68,6 +68,34 @@ async def test_the_end_of_a_queue_that_began_anew_is_that_of_its_last_messages(
         await ends.note_going(store.max_offset)
         assert store.queues.known_ends == {("TopicTest", 0): first + 3, ("TopicTest", 1): 9}
         assert ends.dirty
+
+
+async def test_the_ends_of_queues_that_are_about_to_go_are_noted_and_no_others(autojump_clock: MockClock) -> None:
+    """After a crash between the log's file and the note nothing else tells them."""
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        ends = QueueEnds(store)
+        await feed(store, 0, 1, 2)
+        before = store.max_offset
+        await feed(store, 0, topic="Later")
+        await ends.note_going(before)
+        assert store.queues.known_ends == {("TopicTest", 0): 3}
+
+
+async def test_a_queue_goes_on_behind_an_end_that_is_learned_unless_it_has_begun_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(SimDisk().mount()) as store:
+        ends = QueueEnds(store)
+
+        async def place(topic: str) -> int:
+            (result,) = await put(store, message(topic=topic))
+            return result.queue_offset
+
+        assert await place("begun") == 0
+        ends.learn({("silent", 0): 3, ("begun", 0): 3})
+        assert [await place("silent"), await place("begun")] == [3, 1]
+        ends.learn({("silent", 0): 2})
+        assert await place("silent") == 4
 
 
 async def test_no_end_falls_below_what_is_deleted_or_has_gone(autojump_clock: MockClock) -> None:
