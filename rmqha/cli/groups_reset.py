@@ -27,7 +27,8 @@ def _place(_ctx: click.Context, param: click.Parameter, value: str) -> Any:
     except ValueError:
         place = Last(0)
     if isinstance(place, Last):
-        wanted = "earliest, latest, N (a queue offset), @TIME (@2026-11-21T10:00, @-15m, @1795174284839)"
+        times = "@TIME (@2026-11-21T10:00, @-15m, @1795174284839)"
+        wanted = f"earliest (or start), latest (or end), N (a queue offset), {times}"
         raise click.BadParameter(f"{value!r} is none of: {wanted}", param=param)
     return place
 

@@ -1,6 +1,7 @@
 """Defaults that follow from other keys."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from socket import gethostname
 from typing import Any, Final
@@ -21,6 +22,7 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     if given.enable_dleger_commit_log:
         values = derive_dledger(given, values, notes)
         given = BrokerConfig(**values)
+    notes.extend(_doubtful(given))
 
     def default(attribute: str, value: object) -> None:
         filled[attribute] = values[attribute] if values.get(attribute) not in (None, "") else value
@@ -41,6 +43,21 @@ def derive(values: dict[str, Any], notes: list[str]) -> BrokerConfig:
     filled["mapped_file_size_consume_queue"] = _round_up(given.mapped_file_size_consume_queue)
     filled["max_message_size"] = _max_message_size(given, values, notes)
     return replace(given, **filled)
+
+
+def _doubtful(given: BrokerConfig) -> Iterator[str]:
+    """What a file that is being edited may hold, and is good."""
+    roads = {"haMasterAddress": given.ha_master_address, "masterAddress": given.master_address}
+    for name, value in roads.items():
+        if value and not given.is_slave and not given.enable_dleger_commit_log:
+            role = given.broker_role.value
+            yield f"{name} has no effect with brokerRole={role}: set SLAVE to follow that master, or take the line out"
+    for name, path in {
+        "storePathRootDir": given.store_path_root_dir,
+        "storePathCommitLog": given.store_path_commit_log,
+    }.items():
+        if path and path[0] in "\"'$%":
+            yield f"{name}={path} is taken as it stands, with its {path[0]}: no quotes and variables here"
 
 
 def _round_up(size: int) -> int:

@@ -319,3 +319,22 @@ def test_a_config_cannot_be_changed() -> None:
     config: BrokerConfig = load_config(None)
     with pytest.raises(AttributeError):
         config.listen_port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("lines", "note"),
+    [
+        (
+            "brokerRole=SYNC_MASTER\nhaMasterAddress=10.0.0.9:10912",
+            "haMasterAddress has no effect with brokerRole=",
+        ),
+        ("masterAddress=10.0.0.9:10911", "masterAddress has no effect with brokerRole=ASYNC_MASTER"),
+        ('storePathRootDir="/data/x"', 'storePathRootDir="/data/x" is taken as it stands, with its "'),
+        ("storePathCommitLog=$HOME/log", "storePathCommitLog=$HOME/log is taken as it stands, with its $"),
+    ],
+)
+def test_what_a_half_edited_file_says_is_noted(lines: str, note: str, tmp_path: Path) -> None:
+    """It was good, and started a second master, or an empty store below the working directory."""
+    file = tmp_path / "broker.conf"
+    file.write_text(lines)
+    assert any(one.startswith(note) for one in load_config(str(file), {}).notes)
