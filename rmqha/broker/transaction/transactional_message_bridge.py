@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.transaction.damaged_halves import DamagedHalves
 from rmqha.broker.transaction.half_message import (
     CONSUMER_GROUP,
     HALF_TOPIC,
@@ -74,12 +75,14 @@ class TransactionalMessageBridge:
 
     Attributes:
         visible: where the queue of half messages ends, as far as it is dispatched.
+        damaged: half messages that are.
     """
 
     def __init__(self, store: DefaultMessageStore, offsets: ConsumerOffsetManager) -> None:
         self._store: Final = store
         self._offsets: Final = offsets
         self._own: Final = {topic: OwnQueue(store, topic) for topic in (HALF_TOPIC, OP_TOPIC)}
+        self.damaged: Final = DamagedHalves(store, self._own[HALF_TOPIC])
         self.queue_for: Final = store.queue_for
         self.visible: Final = Watermark(self.end_of(HALF_TOPIC))
         self._queue_end = self.visible.value
@@ -245,8 +248,12 @@ class TransactionalMessageBridge:
         return self._own[topic].position_of(offset)
 
     def is_gone(self, topic: str, offset: int) -> bool:
-        """Whether the log's first files went with the message that had this place in its queue."""
-        return offset < self._own[topic].begin
+        """Whether the log's first files went with the message that had this place in its queue. Raises StoreReadError.
+
+        Its queue is told later.
+        """
+        position = self.position_of(topic, offset)
+        return offset < self._own[topic].begin or (position is not None and position < self._store.min_offset)
 
     def first_behind(self, topic: str, physical_offset: int) -> int:
         """The place in its queue of the first message that lies at or behind this position of the log."""
