@@ -34,6 +34,7 @@ class PassedOver:
         self._offsets: Final = array("q")
         self._proven_places: Final = array("q")
         self._proven_offsets: Final = array("q")
+        self._told_end = end
         self._proven = self._before = end - 1
         """The last place that is proven, and that of the record before by its own words."""
 
@@ -46,6 +47,11 @@ class PassedOver:
     def proven(self) -> Places:
         """Records whose places are proven."""
         return Places(self._proven_places, self._proven_offsets)
+
+    def grown_to(self) -> int | None:
+        """Behind the last place that is proven, if that is another one than at the last call."""
+        known, self._told_end = self._told_end, self._proven + 1
+        return None if known == self._told_end else self._told_end
 
     def note(self, number: int, offset: int) -> None:
         """The next record, and its place by its own words."""

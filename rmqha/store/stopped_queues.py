@@ -29,7 +29,7 @@ from rmqha.store.unit_group import UnitGroup
 
 logger = structlog.get_logger()
 
-_READ_ON: Final = frozenset({"RMQ_SYS_TRANS_OP_HALF_TOPIC"})
+_READ_ON: Final = frozenset({"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
 _NAMED_MAX: Final = 5
 _NEXT: Final = "see docs/operations.md, 'A queue that stopped'"
 
@@ -98,6 +98,11 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
         if known is None or known.phy_offset != stopped.phy_offset:
             facts = {"topic": key[0], "queue_id": key[1], "ends_at": stopped.end, "queue_offset": stopped.number}
             logger.error("consume_queue.stopped", **facts, offset=stopped.phy_offset, next=_NEXT)
+
+    def grown(self) -> list[tuple[str, int, int]]:
+        """Queues that are read on, with their ends, where those are others than when this was called last."""
+        read_on = [(key, one.passed) for key, one in self.items() if one.passed is not None]
+        return [(*key, end) for key, passed in read_on if (end := passed.grown_to()) is not None]
 
     def goes_on(self, key: _Queue) -> None:
         """The log tells where it begins."""

@@ -3,10 +3,13 @@
 Each is told once, when a round of questions meets it, or a request to end it.
 """
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 import structlog
 
+from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import place_of
 from rmqha.broker.transaction.own_queue import OwnQueue
 from rmqha.codec.properties import KEYS, PGROUP, REAL_TOPIC, UNIQ_KEY, find_property
@@ -30,6 +33,12 @@ class DamagedHalves:
         self._store: Final = store
         self._halves: Final = halves
         self._lines: Final = LogLimit()
+
+    def note_all(self, places: Iterable[int], fates: Fates) -> None:
+        """No half messages can be read at these places; those that have ended are no matter."""
+        for place in islice(places, _COUNTED_MAX):
+            if not fates.has_ended(place):
+                self.note(place)
 
     def note(self, place: int) -> str:
         """The half message at this place is; returns what its producer is told."""

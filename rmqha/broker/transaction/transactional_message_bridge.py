@@ -145,7 +145,7 @@ class TransactionalMessageBridge:
         """
         is_mark = topic == OP_TOPIC
         try:
-            result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count, tells_damage=not is_mark)
+            return self._records(topic, offset, count=count, tells_damage=not is_mark)
         except StoreReadError as error:
             if not self._is_to_be_passed_over(topic, error):
                 raise
@@ -154,6 +154,15 @@ class TransactionalMessageBridge:
             if is_mark:
                 self._passed_over = offset
             return (), offset + 1
+
+    def _records(
+        self, topic: str, offset: int, *, count: int, tells_damage: bool
+    ) -> tuple[tuple[memoryview, ...], int]:
+        own = self._own[topic]
+        if own.stopped_at is not None and offset >= own.stopped_at:
+            found = own.records_behind(offset, count=count)
+            return tuple(record for _, record in found if record is not None), found[-1][0] + 1 if found else offset
+        result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count, tells_damage=tells_damage)
         return result.views, result.next_begin_offset if result.max_offset > offset else offset
 
     def _is_to_be_passed_over(self, topic: str, error: StoreReadError) -> bool:
@@ -337,7 +346,7 @@ class TransactionalMessageBridge:
         if place >= half.queue_offset:
             return place == half.queue_offset
         try:
-            views = self._store.get_message(HALF_TOPIC, QUEUE_ID, place, max_msg_nums=1, tells_damage=False).views
+            views, _ = self._records(HALF_TOPIC, place, count=1, tells_damage=False)
         except StoreReadError:
             return True
         there = place_of(views[0]) if views else None

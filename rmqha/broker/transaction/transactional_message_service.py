@@ -273,9 +273,10 @@ class TransactionalMessageService:
             if half is None and next_offset == offset:
                 return False
             if half is None or half.queue_offset > offset:
+                behind = next_offset if half is None else half.queue_offset
                 if not self._bridge.is_gone(HALF_TOPIC, offset):
-                    self._bridge.damaged.note(offset)
-                mastership.skip_to(next_offset if half is None else half.queue_offset)
+                    self._bridge.damaged.note_all(range(offset, behind), mastership.fates)
+                mastership.skip_to(behind)
                 return True
             if not await self._resolve(half, mastership) or mastership.fates.is_ending(offset):
                 return False
