@@ -84,7 +84,7 @@ async def test_what_had_ended_behind_the_place_where_marks_stopped_does_not_end_
     machine: Machine, bit: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Producers were asked about all of it, committed it twice, and could commit what had been rolled back."""
-    monkeypatch.setattr(marks, "_COMMITS_WITHIN", 4_000)
+    monkeypatch.setattr(marks, "_COMMITS_WITHIN", 0)
     halves = await prepare_and_end(machine, bit=bit)
     async with with_producer(machine) as (broker, producer):
         assert (OP_TOPIC, 0) in broker.store.queues.stopped
@@ -104,7 +104,7 @@ async def test_behind_the_place_where_marks_stopped_transactions_go_on(
     machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No mark was stored any more: each start had all commits since then delivered once more."""
-    monkeypatch.setattr(marks, "_COMMITS_WITHIN", 4_000)
+    monkeypatch.setattr(marks, "_COMMITS_WITHIN", 0)
     await prepare_and_end(machine)
     ended = list[Half]()
     for number in range(3):
@@ -243,3 +243,20 @@ async def test_where_the_last_half_message_is_damaged_others_begin_behind_it(
             assert answer is not None
             assert answer.code == 0, answer.remark
             assert [message.body for message in await seen(broker)] == [b"new0", b"new1"][: number + 1]
+
+
+async def test_marks_before_one_that_says_it_is_the_first_count_as_damaged(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their queue begins anew with it: producers were asked about all that had ended before."""
+    monkeypatch.setattr(marks, "_COMMITS_WITHIN", 0)
+    halves = await prepare_and_end(machine, damaged=4, bit=4)
+    async with with_producer(machine) as (broker, producer):
+        answers = [await producer.end(half, COMMIT) for half in halves]
+        known = [number for number, answer in enumerate(answers) if answer is not None and answer.code == 0]
+        assert known == [4]
+        assert await asked_within(producer, 90) == set()
+        assert [message.body for message in await seen(broker)] == [b"h1", b"h3"]
+        aside = [half.body for half in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)]
+        assert aside == [b"h0", b"h1", b"h2", b"h3", b"h5"]
+        assert (await status_of(machine))["damaged_marks"].startswith("a mark of ended transactions")

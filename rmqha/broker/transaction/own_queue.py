@@ -41,6 +41,11 @@ class OwnQueue:
         return None if stopped is None else stopped.end
 
     @property
+    def has_begun_anew(self) -> bool:
+        """Whether the log holds messages of it to which it does not lead any more."""
+        return self._store.queues.hidden.end_of(self._key) > 0
+
+    @property
     def begin(self) -> int:
         """Its first place."""
         return self._store.get_min_offset_in_queue(*self._key)

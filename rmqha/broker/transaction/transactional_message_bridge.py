@@ -46,6 +46,7 @@ _TAILS_MAX: Final = 4
 """So many times what was asked for is read of the log at most."""
 _QUEUES_AT_ONCE: Final = 256
 _DAMAGED_NEXT: Final = "'rmqha log verify STORE' shows what is damaged; docs/operations.md, 'A damaged record'"
+_MARK_DAMAGED_NEXT: Final = "docs/operations.md, 'A damaged mark of a transaction'"
 _DAMAGED_MAX: Final = 10_000
 """So many damaged marks are counted; more say nothing more."""
 _READ_AT_ONCE: Final = 32
@@ -193,6 +194,8 @@ class TransactionalMessageBridge:
             marks = [self._of_what_lay_before(mark_in(view)) for view in views]
             if self._passed_over is not None:
                 marks.append(Mark(self._passed_over, [], None))
+        if offset == 0 and self._own[OP_TOPIC].has_begun_anew:
+            marks.insert(0, Mark(0, [], None))  # for those that its queue does not lead to any more
         for mark in marks:
             if mark.physical_offset is None:
                 self._note_damaged(mark.queue_offset)
@@ -212,7 +215,7 @@ class TransactionalMessageBridge:
         if offset not in damaged and len(damaged) < _DAMAGED_MAX:
             damaged.add(offset)
             facts = {"offset": offset, "consequence": "open half messages that it may be of are put aside"}
-            self._lines.log(logger.error, "transaction.mark_damaged", **facts, next=_DAMAGED_NEXT)
+            self._lines.log(logger.error, "transaction.mark_damaged", **facts, next=_MARK_DAMAGED_NEXT)
 
     def _of_what_lay_before(self, mark: Mark) -> Mark:
         """Where the queue of half messages began anew, an old mark names places of others, which lie behind it."""
