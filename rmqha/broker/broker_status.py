@@ -145,6 +145,7 @@ class BrokerStatus:
             "damaged_records": store.damaged_records.describe(store.min_offset) or None,
             "dropped": store.dropped or None,
             "undeliverable": _undeliverable(store.stats.undeliverable_messages) or None,
+            "damaged_halves": _damaged_halves(len(store.stats.damaged_halves)) or None,
             "damaged_marks": _damaged_marks(len(store.stats.damaged_marks)) or None,
             "hidden_messages": store.hidden_messages(),
             "deleted_early": store.cleaner.early.facts(now=self._clock()),
@@ -181,6 +182,13 @@ def _undeliverable(count: int) -> str:
         return ""
     were = "delayed message was" if count == 1 else "delayed messages were"
     return f"{count:,} {were} left out since the start, never to be delivered (schedule.undeliverable in the log)"
+
+
+def _damaged_halves(count: int) -> str:
+    if not count:
+        return ""
+    are = "a half message is" if count == 1 else f"{count:,} half messages are"
+    return f"{are} damaged: nobody can commit them, and no producer is asked (transaction.half_damaged in the log)"
 
 
 def _damaged_marks(count: int) -> str:

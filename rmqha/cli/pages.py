@@ -35,6 +35,7 @@ class Page(StrEnum):
     DIVERGED = "docs/operations.md, 'Diverged logs'"
     BELOW_MIN = "docs/operations.md, 'Slave below the master'"
     DAMAGED = "docs/operations.md, 'A damaged record'"
+    DAMAGED_HALF = "docs/operations.md, 'A damaged half message'"
     DAMAGED_MARK = "docs/operations.md, 'A damaged mark of a transaction'"
     DROPPED = "docs/operations.md, 'Records that a start cut'"
     UNDELIVERABLE = "docs/operations.md, 'A delayed message that cannot be delivered'"

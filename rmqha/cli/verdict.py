@@ -14,6 +14,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     stopped_queues   which consume queues end before a record that does not fit, and what to do, in a sentence, or None
     damaged_records  which records of the log are not what was stored, as far as pulls met them, in a sentence, or None
     dropped          which whole records the start cut from the log, in a sentence, or None
+    damaged_halves   how many half messages cannot be committed, as they are damaged, in a sentence, or None
     damaged_marks    how many marks of ended transactions could not be read, in a sentence, or None
     undeliverable    how many delayed messages were left out, as they can never be delivered, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
@@ -78,6 +79,7 @@ _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved
 _TROUBLE_PAGES: Final = {
     "damaged_records": Page.DAMAGED,
     "dropped": Page.DROPPED,
+    "damaged_halves": Page.DAMAGED_HALF,
     "damaged_marks": Page.DAMAGED_MARK,
     "undeliverable": Page.UNDELIVERABLE,
     "lost_tables": Page.LOST_TABLES,

@@ -108,6 +108,8 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
     yield gauge("rmqha_hidden_messages", "In the log, of queues that have begun anew since.", messages)
     damaged_marks = len(broker.store.stats.damaged_marks)
     yield gauge("rmqha_damaged_marks", "Of ended transactions, met since the start, and not readable.", damaged_marks)
+    damaged_halves = len(broker.store.stats.damaged_halves)
+    yield gauge("rmqha_damaged_half_messages", "Met since the start: nobody can commit them.", damaged_halves)
     left_out = broker.store.stats.undeliverable_messages
     yield counter("rmqha_undeliverable_messages", "Delayed ones that were left out: they can never be put.", left_out)
 
@@ -121,6 +123,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
     told = {
         "lost_queues": store.queue_rebuild.describe(),
         "damaged_records": store.damaged_records.describe(store.min_offset),
+        "damaged_halves": store.stats.damaged_halves,
         "damaged_marks": store.stats.damaged_marks,
         "dropped": store.dropped,
         "index": store.index.trouble,

@@ -53,9 +53,12 @@ class UnitPlan:
 
     def announce(self) -> None:
         """See :meth:`Plan.announce`."""
+        grown = self._queues.stopped.grown() if self._queues.stopped else []
         for listener in self._queues.on_arrival:
             for group in self._groups:
                 listener(group.queue.topic, group.queue.queue_id, group.end)
+            for topic, queue_id, end in grown:
+                listener(topic, queue_id, end)
         for count in self._queues.on_counted:
             for topic, messages, size_bytes in self._counts:
                 count(topic, messages, size_bytes)

@@ -215,8 +215,8 @@ class DefaultMessageStore:
         return results
 
     def _is_for_a_stopped_queue(self, request: PutRequest) -> bool:
-        is_stopped = (request.topic, request.queue_id) in self.queues.stopped
-        return is_stopped and not self.commit_log.has_begun(request)
+        is_taken = self.queues.stopped.takes(request.topic, request.queue_id)
+        return not is_taken and not self.commit_log.has_begun(request)
 
     def _refused_for_its_queue(self, request: PutRequest) -> AppendResult:
         remark = self.queues.stopped.refusal(request.topic, request.queue_id)

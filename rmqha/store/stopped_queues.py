@@ -9,6 +9,9 @@ messages, or have consumers pass over some. So the queue stops there (decision 1
 * a master takes no message for it: nothing is acknowledged that consumers might not see;
 * the records stay in the log, and replication goes on.
 
+The broker's own queues of half messages and marks are read behind that place, too, by where their records lie in the
+log (broker/transaction/): all transactions would wait. Messages for these are taken.
+
 That follows from the log alone, so each start comes to the same.
 """
 
@@ -21,10 +24,12 @@ import structlog
 
 from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX
 from rmqha.codec.record.dispatch import DispatchRequest
+from rmqha.store.passed_over import PassedOver
 from rmqha.store.unit_group import UnitGroup
 
 logger = structlog.get_logger()
 
+_READ_ON: Final = frozenset({"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
 _NAMED_MAX: Final = 5
 _NEXT: Final = "see docs/operations.md, 'A queue that stopped'"
 
@@ -49,15 +54,26 @@ class StoppedQueue:
     """Where the last record lies that was passed over."""
     messages: int = 1
     """So many were passed over, that record among them."""
+    passed: PassedOver | None = None
+    """They, if this queue is read on."""
 
     def passes_over(self, request: DispatchRequest) -> bool:
         """Whether this record of the queue gets no unit; one with the number 0 begins the queue anew."""
         if request.commit_log_offset < self.phy_offset or request.queue_offset == 0:
             return False
-        self.next = _behind(request.queue_offset, self.next)
-        self.messages += request.commit_log_offset > self.last
-        self.last = max(self.last, request.commit_log_offset)
+        if request.commit_log_offset > self.last:
+            self.messages += 1
+            self.last = request.commit_log_offset
+            self.note(request)
         return True
+
+    def note(self, request: DispatchRequest) -> None:
+        """This record of the queue is passed over."""
+        if self.passed is None:
+            self.next = _behind(request.queue_offset, self.next)
+        else:
+            self.passed.note(request.queue_offset, request.commit_log_offset)
+            self.next = self.passed.next
 
 
 def stop_before(request: DispatchRequest, group: UnitGroup) -> StoppedQueue:
@@ -66,7 +82,10 @@ def stop_before(request: DispatchRequest, group: UnitGroup) -> StoppedQueue:
     has_messages = group.units or group.queue.has_units
     goes_on_at = group.last_ends_at if has_messages else request.commit_log_offset + request.msg_size
     number, end, phy_offset = request.queue_offset, group.end, request.commit_log_offset
-    return StoppedQueue(end, number, phy_offset, goes_on_at, next=_behind(number, end), last=phy_offset)
+    passed = PassedOver(end) if request.topic in _READ_ON else None
+    stopped = StoppedQueue(end, number, phy_offset, goes_on_at, next=end, last=phy_offset, passed=passed)
+    stopped.note(request)
+    return stopped
 
 
 class StoppedQueues(dict[_Queue, StoppedQueue]):
@@ -79,6 +98,11 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
         if known is None or known.phy_offset != stopped.phy_offset:
             facts = {"topic": key[0], "queue_id": key[1], "ends_at": stopped.end, "queue_offset": stopped.number}
             logger.error("consume_queue.stopped", **facts, offset=stopped.phy_offset, next=_NEXT)
+
+    def grown(self) -> list[tuple[str, int, int]]:
+        """Queues that are read on, with their ends, where those are others than when this was called last."""
+        read_on = [(key, one.passed) for key, one in self.items() if one.passed is not None]
+        return [(*key, end) for key, passed in read_on if (end := passed.grown_to()) is not None]
 
     def goes_on(self, key: _Queue) -> None:
         """The log tells where it begins."""
@@ -97,11 +121,13 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
         """So many were passed over."""
         return self[key].messages if key in self else 0
 
+    def takes(self, topic: str, queue_id: int) -> bool:
+        """Whether a message for this queue is taken: it has not stopped, or is read on."""
+        return (topic, queue_id) not in self or topic in _READ_ON
+
     def refusal(self, topic: str, queue_id: int) -> str:
-        """Why a message for this queue is not taken; empty if it is."""
-        stopped = self.get((topic, queue_id))
-        if stopped is None:
-            return ""
+        """Why a message for a queue that has stopped is not taken."""
+        stopped = self[topic, queue_id]
         return f"queue {topic}/{queue_id} takes no messages: {reason_of(stopped)}; {_NEXT}"
 
     def instead_of(self, topic: str, queue_id: int, *, lost: Container[_Queue]) -> int:
@@ -120,11 +146,15 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
         if not self:
             return ""
         named = [
-            f"{topic}/{queue_id} shows nothing from {one.end} on ({one.messages:,} messages): {reason_of(one)}"
+            f"{topic}/{queue_id} {_shows(one)} from {one.end} on ({one.messages:,} messages): {reason_of(one)}"
             for (topic, queue_id), one in [*self.items()][:_NAMED_MAX]
         ]
         more = f"; and {len(self) - _NAMED_MAX} more" if len(self) > _NAMED_MAX else ""
         return f"queues have stopped, all others go on: {'; '.join(named)}{more}; {_NEXT}"
+
+
+def _shows(stopped: StoppedQueue) -> str:
+    return "shows nothing" if stopped.passed is None else "is read from the log"
 
 
 def _behind(number: int, end: int) -> int:

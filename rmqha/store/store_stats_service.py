@@ -50,6 +50,7 @@ class StoreStatsService:
         unsafe_puts: since when there are such.
         sends_refused: requests of producers that were refused before anything was put.
         undeliverable_messages: delayed messages that could not be put where they belong, and never can.
+        damaged_halves: places of half messages that were met and are damaged.
         damaged_marks: places of the marks of transactions that were met and could not be read.
         get_message_times_total_found: pulls that found messages.
         get_message_times_total_miss: pulls that found none.
@@ -68,6 +69,7 @@ class StoreStatsService:
         self.unsafe_puts: Final = UnsafePuts()
         self.sends_refused = 0
         self.undeliverable_messages = 0
+        self.damaged_halves: Final = set[int]()
         self.damaged_marks: Final = set[int]()
         self.get_message_times_total_found = 0
         self.get_message_times_total_miss = 0

@@ -1,5 +1,6 @@
 """Whole brokers on simulated machines: real code behind a simulated disk and network, in virtual time."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -89,6 +90,14 @@ def ha_client_of(slave: BrokerController) -> HAClient:
     ha_client = replication_of(slave).ha_client
     assert ha_client is not None
     return ha_client
+
+
+async def status_of(machine: Machine) -> dict[str, Any]:
+    """What `rmqha status` is told."""
+    async with machine.client() as client:
+        info = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+    told: dict[str, Any] = json.loads(json.loads(info.body)["table"]["rmqhaStatus"])
+    return told
 
 
 class Sender:

@@ -155,6 +155,26 @@ async def test_when_it_is_forgotten(
         assert sorted(await bodies(broker)) == sorted(b"%d" % number for number in range(30))
 
 
+async def test_when_the_place_at_which_it_ended_is_forgotten(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Written again meanwhile, it was committed once more by its later place, which counted as known."""
+    few_are_remembered(monkeypatch, 8, read=100)
+    settings: dict[str, Any] = {"transactionCheckInterval": "40000", "flushDiskType": "SYNC_FLUSH"}
+    async with life(machine, **settings) as (broker, producer):
+        halves = [await producer.prepare(b"%d" % number) for number in range(20)]
+        await trio.sleep(45)
+        assert len(producer.asked) == 20, "each was written again"
+        await end_all(producer, halves)
+        for number in range(60):
+            await trio.sleep(2)
+            if number % 10 == 0:
+                await producer.beat()
+        again = [(await producer.wait_asked(1 + number))[0] for number in range(len(producer.asked))]
+        assert set(await end_all(producer, again)) == {ResponseCode.SUCCESS}
+        assert sorted(await bodies(broker)) == sorted(b"%d" % number for number in range(20))
+
+
 async def test_who_looks_for_a_mark_reads_no_more_than_so_many(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:

@@ -112,6 +112,7 @@ def test_clients_that_were_turned_away_make_it_degraded() -> None:
         (slave("below-min"), Page.BELOW_MIN),
         (slave("diverged"), Page.DIVERGED),
         (master(connection(), damaged_records="a record is damaged"), Page.DAMAGED),
+        (master(connection(), damaged_halves="a half message is damaged"), Page.DAMAGED_HALF),
         (master(connection(), damaged_marks="a mark could not be read"), Page.DAMAGED_MARK),
         (master(connection(), no_inodes="no inode is free on the file system of /a"), Page.NO_INODES),
         (master(connection(), undeliverable="1 delayed message was left out"), Page.UNDELIVERABLE),

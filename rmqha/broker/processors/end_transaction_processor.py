@@ -174,15 +174,15 @@ class EndTransactionProcessor:
             RemoteProtocolError: it is not the one that this producer was told of.
             StoreReadError: it cannot be read at present.
         """
-        half = self._service.half_message_at(header.tran_state_table_offset)
+        place = header.tran_state_table_offset
+        half = self._service.half_message_at(place)
         if half is None:
-            raise RemoteProtocolError(f"half message {header.tran_state_table_offset} is gone")
+            is_gone = self._bridge.is_gone(HALF_TOPIC, place)
+            raise RemoteProtocolError(f"half message {place} is gone" if is_gone else self._bridge.damaged.note(place))
         if half.physical_offset != header.commit_log_offset:
-            raise RemoteProtocolError(
-                f"half message {header.tran_state_table_offset} does not lie at {header.commit_log_offset} in the log"
-            )
+            raise RemoteProtocolError(f"half message {place} does not lie at {header.commit_log_offset} in the log")
         if text_property(half, PGROUP) != header.producer_group:
-            raise RemoteProtocolError(f"half message {header.tran_state_table_offset} is another group's")
+            raise RemoteProtocolError(f"half message {place} is another group's")
         if not self._access.is_open:
             self._access.check(asker, to_send(real_destination(half)[0]))
         return half

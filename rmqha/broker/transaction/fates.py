@@ -118,8 +118,9 @@ class Fates:
         return offset in self._ended or self._places.get(offset, [offset])[-1] != offset
 
     def is_known(self, offset: int) -> bool:
-        """Whether it is known here if the half message at ``offset`` has ended."""
-        return self.has_ended(offset) or (offset >= self.known_from and not self.is_undecided(offset))
+        """Whether it is known here if the half message at ``offset`` has ended, at whichever of its places."""
+        places = self._places_of(offset)
+        return places is _ENDED or (places[0] >= self.known_from and not self.is_undecided(offset))
 
     def is_undecided(self, offset: int) -> bool:
         """Whether a mark that is damaged may be that of the half message at ``offset``, at its last place, too."""

@@ -35,9 +35,9 @@ Complete = Callable[[str], None]
 
 
 class _Wanted(NamedTuple):
-    """Where in the log the half message lies, until when the search has to begin, and who waits for it."""
+    """Where the half message lies, until when the search has to begin, and who waits for it."""
 
-    physical_offset: int
+    half: StoredMessage
     ends_at: float
     completes: list[Complete]
 
@@ -149,7 +149,7 @@ class MarkSearch:
         """Of this half message, or of its first place; its end marks that, too."""
         places = frozenset((half.queue_offset, first_place(half)))
         ends_at = trio.current_time() + _SEARCHED_WITHIN_S
-        self._wanted.setdefault(places, _Wanted(half.physical_offset, ends_at, [])).completes.append(complete)
+        self._wanted.setdefault(places, _Wanted(half, ends_at, [])).completes.append(complete)
         self._has_wanted.set()
 
     async def run(self) -> None:
@@ -165,7 +165,7 @@ class MarkSearch:
                 begun_at = trio.current_time()  # to wait is no work
                 problem = _TOO_MANY if is_late else _NOT_DISPATCHED
                 if is_dispatched and not is_late:
-                    problem = await self._search(places, wanted.physical_offset)
+                    problem = await self._search(places, wanted.half)
                 del self._wanted[places]
                 for number, complete in enumerate(wanted.completes, 1):
                     complete(problem)
@@ -173,27 +173,35 @@ class MarkSearch:
                         await trio.lowlevel.checkpoint()
                 await trio.sleep((_SHARE - 1) * (trio.current_time() - begun_at))
 
-    async def _search(self, places: frozenset[int], physical_offset: int) -> str:
+    async def _search(self, places: frozenset[int], half: StoredMessage) -> str:
+        """Behind its first place, where it may have ended before it was written again, and behind its last one."""
         try:
-            is_found, problem = await self._find(places, physical_offset)
+            first = self._bridge.position_of(HALF_TOPIC, first_place(half))
+            end, problems = 0, list[str]()
+            for position in sorted({half.physical_offset if first is None else first, half.physical_offset}):
+                begin = max(end, self._bridge.first_behind(OP_TOPIC, position))
+                is_found, problem, end = await self._find(places, begin)
+                if is_found:
+                    break
+                problems.append(problem)
         except StoreError as error:
             return str(error)
         if is_found:
             self._on_found(max(places))
-        return problem
+            return ""
+        return next(filter(None, problems), "")
 
-    async def _find(self, places: frozenset[int], physical_offset: int) -> tuple[bool, str]:
-        """Whether there is a mark; if none is found, why there may be one nevertheless."""
-        problem = ""
-        begin = offset = self._bridge.first_behind(OP_TOPIC, physical_offset)
+    async def _find(self, places: frozenset[int], begin: int) -> tuple[bool, str, int]:
+        """Whether there is a mark; if none is found, why there may be one nevertheless, and how far it was read."""
+        problem, offset = "", begin
         while offset - begin < KEPT_MAX:
             found, next_offset = self._bridge.read_marks(offset)
             if any(not places.isdisjoint(mark.half_offsets) for mark in found):
-                return True, ""
+                return True, "", offset
             if any(mark.physical_offset is None for mark in found):
                 problem = _DAMAGED
             if next_offset == offset:
                 break
             offset = next_offset
             await trio.lowlevel.checkpoint()
-        return False, problem
+        return False, problem, offset

@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.transaction.damaged_halves import DamagedHalves
 from rmqha.broker.transaction.half_message import (
     CONSUMER_GROUP,
     HALF_TOPIC,
@@ -25,6 +26,7 @@ from rmqha.broker.transaction.half_message import (
     place_of,
     without_first_place,
 )
+from rmqha.broker.transaction.own_queue import OwnQueue
 from rmqha.codec.consume_queue import FILLER_SIZE
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.message import StoredMessage, decode_message
@@ -44,8 +46,10 @@ _TAILS_MAX: Final = 4
 """So many times what was asked for is read of the log at most."""
 _QUEUES_AT_ONCE: Final = 256
 _DAMAGED_NEXT: Final = "'rmqha log verify STORE' shows what is damaged; docs/operations.md, 'A damaged record'"
+_MARK_DAMAGED_NEXT: Final = "docs/operations.md, 'A damaged mark of a transaction'"
 _DAMAGED_MAX: Final = 10_000
 """So many damaged marks are counted; more say nothing more."""
+_READ_AT_ONCE: Final = 32
 _TOLD_AT_ONCE: Final = 32
 """Each of them may store something."""
 
@@ -72,13 +76,16 @@ class TransactionalMessageBridge:
 
     Attributes:
         visible: where the queue of half messages ends, as far as it is dispatched.
+        damaged: half messages that are.
     """
 
     def __init__(self, store: DefaultMessageStore, offsets: ConsumerOffsetManager) -> None:
         self._store: Final = store
         self._offsets: Final = offsets
+        self._own: Final = {topic: OwnQueue(store, topic) for topic in (HALF_TOPIC, OP_TOPIC)}
+        self.damaged: Final = DamagedHalves(store, self._own[HALF_TOPIC])
         self.queue_for: Final = store.queue_for
-        self.visible: Final = Watermark(store.get_max_offset_in_queue(HALF_TOPIC, QUEUE_ID))
+        self.visible: Final = Watermark(self.end_of(HALF_TOPIC))
         self._queue_end = self.visible.value
         self._arrived = trio.Event()
         self._unreadable_since = self._unreadable_at = -inf
@@ -129,7 +136,9 @@ class TransactionalMessageBridge:
                 continue
         return Portion(messages, next_offset)
 
-    def read_records(self, topic: str, offset: int, *, count: int = 32) -> tuple[tuple[memoryview, ...], int]:
+    def read_records(
+        self, topic: str, offset: int, *, count: int = _READ_AT_ONCE
+    ) -> tuple[tuple[memoryview, ...], int]:
         """As :meth:`read`, undecoded.
 
         A record that is damaged is passed over where its queue cannot be built again: all transactions would wait. The
@@ -137,7 +146,7 @@ class TransactionalMessageBridge:
         """
         is_mark = topic == OP_TOPIC
         try:
-            result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count, tells_damage=not is_mark)
+            return self._records(topic, offset, count=count, tells_damage=not is_mark)
         except StoreReadError as error:
             if not self._is_to_be_passed_over(topic, error):
                 raise
@@ -146,6 +155,15 @@ class TransactionalMessageBridge:
             if is_mark:
                 self._passed_over = offset
             return (), offset + 1
+
+    def _records(
+        self, topic: str, offset: int, *, count: int, tells_damage: bool
+    ) -> tuple[tuple[memoryview, ...], int]:
+        own = self._own[topic]
+        if own.stopped_at is not None and offset >= own.stopped_at:
+            found = own.records_behind(offset, count=count)
+            return tuple(record for _, record in found if record is not None), found[-1][0] + 1 if found else offset
+        result = self._store.get_message(topic, QUEUE_ID, offset, max_msg_nums=count, tells_damage=tells_damage)
         return result.views, result.next_begin_offset if result.max_offset > offset else offset
 
     def _is_to_be_passed_over(self, topic: str, error: StoreReadError) -> bool:
@@ -167,22 +185,37 @@ class TransactionalMessageBridge:
         Raises:
             StoreReadError: nothing can be read at present.
         """
-        self._passed_over = None
-        views, next_offset = self.read_records(OP_TOPIC, offset)
-        marks = [self._of_what_lay_before(mark_in(view)) for view in views]
-        if self._passed_over is not None:
-            marks.append(Mark(self._passed_over, [], None))
+        stopped_at = self._own[OP_TOPIC].stopped_at
+        if stopped_at is not None and offset >= stopped_at:
+            marks, next_offset = self._marks_behind(stopped_at, offset)
+        else:
+            self._passed_over = None
+            views, next_offset = self.read_records(OP_TOPIC, offset)
+            marks = [self._of_what_lay_before(mark_in(view)) for view in views]
+            if self._passed_over is not None:
+                marks.append(Mark(self._passed_over, [], None))
+        if offset == 0 and self._own[OP_TOPIC].has_begun_anew:
+            marks.insert(0, Mark(0, [], None))  # for those that its queue does not lead to any more
         for mark in marks:
             if mark.physical_offset is None:
                 self._note_damaged(mark.queue_offset)
         return marks, next_offset
+
+    def _marks_behind(self, stopped_at: int, offset: int) -> tuple[list[Mark], int]:
+        """As :meth:`read_marks`, where their queue has stopped: one may be missing there, and counts as damaged."""
+        marks = [Mark(stopped_at, [], None)] if offset == stopped_at else []
+        for place, record in self._own[OP_TOPIC].records_behind(offset, count=_READ_AT_ONCE):
+            mark = Mark(place, [], None) if record is None else mark_in(record)._replace(queue_offset=place)
+            marks.append(self._of_what_lay_before(mark))
+            offset = place + 1
+        return marks, offset
 
     def _note_damaged(self, offset: int) -> None:
         damaged = self._store.stats.damaged_marks
         if offset not in damaged and len(damaged) < _DAMAGED_MAX:
             damaged.add(offset)
             facts = {"offset": offset, "consequence": "open half messages that it may be of are put aside"}
-            self._lines.log(logger.error, "transaction.mark_damaged", **facts, next=_DAMAGED_NEXT)
+            self._lines.log(logger.error, "transaction.mark_damaged", **facts, next=_MARK_DAMAGED_NEXT)
 
     def _of_what_lay_before(self, mark: Mark) -> Mark:
         """Where the queue of half messages began anew, an old mark names places of others, which lie behind it."""
@@ -197,12 +230,12 @@ class TransactionalMessageBridge:
         Raises:
             StoreReadError: that place leads to no message: the queue is damaged, and is built again.
         """
-        queue = self._store.queues.find(HALF_TOPIC, QUEUE_ID)
-        if queue is None or (unit := queue.unit(place)) is None:
-            return queue is not None and place < queue.min_offset_in_queue
-        if unit[0] >= at:
+        position = self.position_of(HALF_TOPIC, place)
+        if position is None:
+            return self.is_gone(HALF_TOPIC, place)
+        if position >= at:
             self._store.get_message(HALF_TOPIC, QUEUE_ID, place, max_msg_nums=1)
-        return unit[0] < at
+        return position < at
 
     @property
     def taken_to(self) -> int:
@@ -216,26 +249,27 @@ class TransactionalMessageBridge:
 
     def end_of(self, topic: str) -> int:
         """Where its queue ends, as far as it can be read."""
-        return self._store.get_max_offset_in_queue(topic, QUEUE_ID)
+        return self._own[topic].end
 
     def range_of(self, topic: str) -> tuple[int, int]:
         """Where its queue begins and ends, as far as it can be read."""
-        return self._store.get_min_offset_in_queue(topic, QUEUE_ID), self.end_of(topic)
+        return self._own[topic].begin, self._own[topic].end
 
     def position_of(self, topic: str, offset: int) -> int | None:
         """Where in the log the message at this place of its queue lies; None if it is not there."""
-        queue = self._store.queues.find(topic, QUEUE_ID)
-        unit = None if queue is None else queue.unit(offset)
-        return None if unit is None else unit[0]
+        return self._own[topic].position_of(offset)
 
     def is_gone(self, topic: str, offset: int) -> bool:
-        """Whether the log's first files went with the message that had this place in its queue."""
-        return offset < self._store.get_min_offset_in_queue(topic, QUEUE_ID)
+        """Whether the log's first files went with the message that had this place in its queue. Raises StoreReadError.
+
+        Its queue is told later.
+        """
+        position = self.position_of(topic, offset)
+        return offset < self._own[topic].begin or (position is not None and position < self._store.min_offset)
 
     def first_behind(self, topic: str, physical_offset: int) -> int:
         """The place in its queue of the first message that lies at or behind this position of the log."""
-        queue = self._store.queues.find(topic, QUEUE_ID)
-        return 0 if queue is None else max(queue.end_before(physical_offset), queue.min_offset_in_queue)
+        return self._own[topic].first_behind(physical_offset)
 
     async def tail(self, size: int) -> tuple[int, int]:
         """Where some record lies, ``size`` bytes or more before the log's end, but not many times that, and that end.
@@ -315,7 +349,7 @@ class TransactionalMessageBridge:
         if place >= half.queue_offset:
             return place == half.queue_offset
         try:
-            views = self._store.get_message(HALF_TOPIC, QUEUE_ID, place, max_msg_nums=1, tells_damage=False).views
+            views, _ = self._records(HALF_TOPIC, place, count=1, tells_damage=False)
         except StoreReadError:
             return True
         there = place_of(views[0]) if views else None

@@ -85,7 +85,7 @@ class _Mastership:
         return next(iter(self.marks.values()), self.op_offset)
 
     def skip_to(self, half_offset: int) -> None:
-        """The half messages before cannot be read any more, as the log's first files have gone."""
+        """The half messages before cannot be read any more: the log's first files have gone, or they are damaged."""
         self.half_offset = half_offset
         self.marks = {place: mark for place, mark in self.marks.items() if place >= half_offset}
 
@@ -273,7 +273,10 @@ class TransactionalMessageService:
             if half is None and next_offset == offset:
                 return False
             if half is None or half.queue_offset > offset:
-                mastership.skip_to(next_offset if half is None else half.queue_offset)
+                behind = next_offset if half is None else half.queue_offset
+                if not self._bridge.is_gone(HALF_TOPIC, offset):
+                    self._bridge.damaged.note_all(range(offset, behind), mastership.fates)
+                mastership.skip_to(behind)
                 return True
             if not await self._resolve(half, mastership) or mastership.fates.is_ending(offset):
                 return False
