@@ -53,6 +53,7 @@ def metadata_on(disk: SimDisk, topics: TopicConfigManager, *, interval_s: float 
 
 
 TOPICS_JSON = "/store/config/topics.json"
+OFFSETS_JSON = "/store/config/consumerOffset.json"
 
 
 async def test_a_new_topic_is_saved_long_before_the_next_interval(
@@ -248,6 +249,24 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
     await trio.sleep(3)
     assert durable_when_told == {"before": True, "meanwhile": True}
     assert topics.unsaved == {}
+
+
+async def test_a_group_s_offsets_that_are_removed_during_a_save_are_gone_with_the_next(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The save under way has them still: after a crash they would be back, though their removal was answered."""
+    disk = SimDisk(latency_s=(0.5, 0.5))
+    service = metadata_on(disk, TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0))
+    service.offsets.commit_offset("gone", "orders", 0, offset=7)
+    nursery.start_soon(service.save)
+    await trio.sleep(0.1)
+    await service.offsets.remove_offset_in_turns("gone")
+    was_saved = list[bool]()
+    service.offsets.saved.add(service.offsets.removed, trio.current_time() + 60, lambda done, _: was_saved.append(done))
+    await trio.sleep(10)
+    assert (b"orders@gone" in disk.files[OFFSETS_JSON].durable, was_saved) == (True, [])
+    await service.save()
+    assert (b"orders@gone" in disk.files[OFFSETS_JSON].durable, was_saved) == (False, [True])
 
 
 def test_topics_that_are_taken_over_are_saved_and_each_change_has_a_version(mock_clock: MockClock) -> None:

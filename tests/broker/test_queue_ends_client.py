@@ -3,6 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,10 +21,11 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
+from rmqha.store.message_store import DefaultMessageStore
 from tests.settings import remoting_limits
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
-from tests.store.helpers import Clock, make_store, options
+from tests.store.helpers import Clock, make_store, message, options, put, running
 
 Answer = Callable[[RemotingCommand], RemotingCommand]
 TOO_MANY_QUEUES = ",".join(f'"t{number}":{{"readQueueNums":2000000000}}' for number in range(16))
@@ -50,12 +52,14 @@ async def trust(_client: RemotingClient) -> None:
 
 
 @asynccontextmanager
-async def slave_of(answers: Mapping[RequestCode, Answer]) -> AsyncIterator[tuple[QueueEndsClient, QueueEnds]]:
+async def slave_of(
+    answers: Mapping[RequestCode, Answer], *, store: DefaultMessageStore | None = None
+) -> AsyncIterator[tuple[QueueEndsClient, QueueEnds]]:
     """A slave's client, and its table; the master answers so, and nothing else."""
     net, dispatcher = SimNet(), RequestDispatcher()
     for code, answer in answers.items():
         dispatcher.register(code, lambda _connection, request, answer=answer: answer(request))  # type: ignore[misc]
-    store = make_store(options(), SimDisk().mount(), now_ms=Clock())
+    store = store or make_store(options(), SimDisk().mount(), now_ms=Clock())
     ends = QueueEnds(store)
     async with trio.open_nursery() as nursery:
         listener = await net.host("10.0.0.1").mount().listen("10.0.0.1", 10911)
@@ -92,6 +96,24 @@ async def test_a_slave_that_was_not_told_all_of_them_tells_what_it_knows_and_is_
             assert (client.has_learned, client.why_unknown) == (True, "")
     events = [entry["event"] for entry in logs if entry["event"].startswith("queue_ends")]
     assert events == ["queue_ends.unknown", "queue_ends.learned"]
+
+
+async def test_a_slave_asks_until_the_answer_is_complete(autojump_clock: MockClock) -> None:
+    """After one that was not it asked no more, and its status said for ever that it should not be made master."""
+    asked_at = list[float]()
+
+    def tell(request: RemotingCommand) -> RemotingCommand:
+        asked_at.append(trio.current_time())
+        unknown = "its master has yet to be asked" if len(asked_at) < 3 else ""
+        return says(f'{{"queueEnds":{{}},"next":null,"unknown":"{unknown}"}}')(request)
+
+    async with running(SimDisk(latency_s=(0, 0)).mount()) as store:
+        await put(store, message())
+        async with slave_of({RequestCode.GET_QUEUE_ENDS: tell}, store=store) as (client, _):
+            with trio.fail_after(60):
+                await client.run()
+            assert client.has_learned
+    assert [round(later - earlier) for earlier, later in pairwise(asked_at)] == [10, 10]
 
 
 async def test_rocketmq_is_asked_queue_by_queue(autojump_clock: MockClock) -> None:

@@ -16,7 +16,7 @@ from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.offset_table import OffsetTable, decode_offsets
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import Machine, ask
 from tests.broker.test_master_link import SLAVE, answering, link_with
@@ -154,6 +154,28 @@ async def test_a_masters_log_is_asked_for_after_what_it_delivered(autojump_clock
         assert table != ENDS_AT_0
         answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
         assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_each_time_a_master_has_lost_its_tables_it_is_given_a_minute(autojump_clock: MockClock) -> None:
+    """The second time, hours later, its slaves took the empty ones over at once, and nobody had others any more."""
+    net, table = SimNet(), dict(ENDS_AT_0)
+    tables = synchronize_with(net, "10.0.0.2", Machine(net, "10.0.0.2").controller(**SLAVE))
+
+    async def refused_for_s(*, are_awaited: bool) -> float:
+        status = {"broker_name": "broker-a", "broker_id": 0, "tables": {"term": -1, "are_awaited": are_awaited}}
+        table[STATUS_KEY] = json.dumps(status)
+        begun_at = trio.current_time()
+        while True:
+            await tables.synchronize(SLAVE["masterAddress"])
+            if "its tables were lost" not in tables.failure:
+                return trio.current_time() - begun_at
+            await trio.sleep(1)
+
+    async with answering(net, table, told_by_a_peer(b"{}")):
+        for _ in range(2):
+            assert await refused_for_s(are_awaited=True) == pytest.approx(60, abs=2)
+            assert await refused_for_s(are_awaited=False) < 1
+            await trio.sleep(3600)
 
 
 async def test_what_a_former_master_said_of_half_messages_does_not_count(

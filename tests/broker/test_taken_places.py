@@ -7,6 +7,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.broker.identity import Identity
+from rmqha.broker.taken_places import TakenPlaces
 from rmqha.cli.verdict import judge
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.connection import Connection
@@ -80,6 +82,18 @@ async def test_a_broker_whose_place_was_taken_once_is_silent(net: SimNet, autoju
             assert names.brokers == {0: "10.0.0.1:10911"}
             assert ours.facts()["place_taken"] == []
         nursery.cancel_scope.cancel()
+
+
+def test_a_broker_that_was_made_master_begins_anew() -> None:
+    """As a slave, its place was taken once, and as a master once: by a successor each time, perhaps."""
+    places = TakenPlaces()
+    slave, master = (Identity("pair", broker_id, "10.0.0.1:10911", "10.0.0.1:10912") for broker_id in (1, 0))
+    with capture_logs() as logs:
+        places.saw("ns:9876", slave, "10.0.0.3:10911", now=0.0)
+        places.saw("ns:9876", master, "10.0.0.2:10911", now=30.0)
+        assert (places.describe(master, now=30.0), logs) == ([], [])
+        places.saw("ns:9876", master, "10.0.0.2:10911", now=60.0)
+    assert len(places.describe(master, now=60.0)) == len(logs) == 1
 
 
 class KnowsBetter(NameServer):

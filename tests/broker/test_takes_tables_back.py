@@ -1,13 +1,19 @@
 """TakesTablesBack by itself: what it remembers of each peer."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
+from rmqha.errors import RemoteProtocolError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
+from rmqha.store.store_note import StoreNote
+from tests.sim.sim_disk import SimDisk
 
 PEER = MasterAddress("10.0.0.2", 10912)
 
@@ -27,26 +33,46 @@ class Tables:
         return True
 
 
-def taking_back(tables: Tables, *, dispatched: int = 100, begin: int = 0) -> TakesTablesBack:
-    """Of a master whose log goes to 100, and that lacks nothing."""
+async def nothing(*_args: object) -> None:
+    """All is well."""
 
-    async def nothing(*_args: object) -> None:
-        """All is well."""
 
-    note: Any = SimpleNamespace(is_there=False, make_in_thread=nothing)
+def notes_on(disk: SimDisk) -> TakeBackNotes:
+    mount = disk.mount()
+    mount.makedirs("/store")
+    return TakeBackNotes(*(StoreNote(mount, f"/store/{name}") for name in TakeBackNotes._fields))
+
+
+def taking_back(
+    tables: Tables, *, dispatched: int = 100, begin: int = 0, notes: TakeBackNotes | None = None
+) -> TakesTablesBack:
+    """Of a master whose log goes to 100, and that lacks nothing but what its ``notes`` say."""
     queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {}, known_ends={})
     store: Any = SimpleNamespace(
         min_offset=begin,
         max_offset=100,
+        taken_to=0,
         reput_from_offset=dispatched,
         queues=queues,
         next_queue_offset=lambda *_queue: 0,
     )
-    metadata: Any = SimpleNamespace(save=nothing, learn_queues=nothing)
+    metadata: Any = SimpleNamespace(
+        save=nothing,
+        learn_queues=nothing,
+        had_topics=True,
+        files=SimpleNamespace(lost={}),
+        trouble="",
+        delay_offsets=SimpleNamespace(is_settled=lambda _end: True),
+        forget_made_since=lambda: None,
+    )
     asks: Any = tables
-    notes = TakeBackNotes(note, note, note)
     return TakesTablesBack(
-        notes, store, metadata, peers={str(PEER)}, tables=asks, queue_ends_client=lambda _address: asks
+        notes or notes_on(SimDisk(latency_s=(0, 0))),
+        store,
+        metadata,
+        peers={str(PEER)},
+        tables=asks,
+        queue_ends_client=lambda _address: asks,
     )
 
 
@@ -94,3 +120,27 @@ async def test_each_peer_is_heard_once_though_nothing_is_missing_here() -> None:
     for _ in range(3):
         await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
     assert (len(tables.asked_before), takes_back.origin.are_to_be_heard) == (2, False)
+
+
+@pytest.mark.parametrize("is_longer", [False, True])
+async def test_a_start_goes_on_with_taking_tables_back(is_longer: bool, autojump_clock: MockClock) -> None:
+    """The one before had made topics by then: this one began with a part of the tables, and took that for all."""
+    tables, notes = Tables(), notes_on(SimDisk(latency_s=(0, 0)))
+    notes.taking.make()
+    takes_back = taking_back(tables, notes=notes)
+    await takes_back.note_loss()
+    tables.failures.append("busy")
+    with pytest.raises(RemoteProtocolError, match="could not be taken over: busy"):
+        await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=is_longer)
+
+
+async def test_the_note_stays_while_a_peer_that_is_away_may_hold_all_that_was_lost(autojump_clock: MockClock) -> None:
+    """A start in between took the tables of the new store for the group's."""
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    notes.taking.make()
+    takes_back = taking_back(Tables(), notes=notes)
+    await takes_back.note_loss()
+    for is_in_doubt in (True, False):
+        with trio.move_on_after(60):
+            await takes_back.finish(nothing, partial(bool, is_in_doubt))
+        assert notes.taking.look() == is_in_doubt

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from rmqha.cli.log_difference import compare_logs
 from rmqha.cli.main import run
 from rmqha.cli.pages import Page
 from rmqha.cli.promotion import OldStore, Replica, obstacles, stakes
-from rmqha.cli.promotion_asked import look_at_old_store
+from rmqha.cli.promotion_asked import ask_replicas, look_at_old_store
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from rmqha.codec.codes import RequestCode
 from rmqha.config import load_config
@@ -303,6 +304,18 @@ def replicas(fake_brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch) -> Call
         }  # fmt: skip
 
     return set_up
+
+
+@pytest.mark.parametrize("port", ["own", "ha"])
+def test_what_hangs_is_listened_on_though_its_ha_port_alone_is_open(
+    port: str, conf: Path, fake_brokers: FakeBrokers
+) -> None:
+    """It went for gone, and two masters would have taken sends once it went on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        listening = server.getsockname()[1]
+        address = f"127.0.0.1:{listening - (port == 'ha')}"
+        (found,) = ask_replicas([address], load_config(conf), slave("waiting"), timeout_s=1.0)
+    assert (found.facts, found.listens) == (None, True)
 
 
 def test_a_plan_changes_nothing_and_what_is_done_keeps_a_copy(

@@ -12,7 +12,7 @@ from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.entry_handler import EntryHandler
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
 from rmqha.errors import StoreWriteError
-from tests.dledger.members import DATA_SIZE, LEADER, all_of, bodies_of, follow, follower, lead, leader, put
+from tests.dledger.members import DATA_SIZE, LEADER, all_of, bodies_of, follow, follower, lead, leader, put, take
 from tests.sim.sim_disk import SimDisk
 
 Code = DLedgerResponseCode
@@ -329,3 +329,21 @@ async def test_what_no_flush_makes_durable_any_more_is_not_stored() -> None:
     assert [answer.code for _, answer in handler.step(now=0.0)] == [Code.INCONSISTENT_STATE]
     assert handler.handle_push(compare, None, now=0.0) is None
     assert [answer.code for _, answer in handler.step(now=0.0)] == [Code.INCONSISTENT_STATE]
+
+
+@pytest.mark.parametrize("kind", [PushType.APPEND, PushType.COMPARE, PushType.TRUNCATE])
+async def test_what_is_stored_is_told_once_the_file_has_the_vote_for_its_leader(kind: PushType) -> None:
+    """Restarted before, this member could vote for another in the same term, and take back what is counted on."""
+    (one,) = put(leader(SimDisk().mount()), b"one")
+    store = follower(SimDisk(latency_s=(0, 0)).mount())
+    handler = EntryHandler[None](store, acks_flushed=True)
+    assert handler.step(now=0.0) == []
+    if kind is not PushType.APPEND:
+        take(store, one)
+    store.member_state.is_saved = False
+    assert handler.handle_push(PushEntryRequest(kind, 1, LEADER, -1, (one,)), None, now=0.0) is None
+    handler.step(now=0.0)
+    assert await store.flush_in_thread()
+    assert handler.step(now=0.0) == []
+    store.member_state.is_saved = True
+    assert [answer.code for _, answer in handler.step(now=0.0)] == [Code.SUCCESS]

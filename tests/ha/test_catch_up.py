@@ -798,11 +798,12 @@ async def test_what_was_taken_and_cannot_be_read_for_a_while_is_read_later(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """It ended the asking, with sends refused as if the peer still held more."""
-    log, peer, told = MemoryLog.holding(PART), Peer(), list[str]()
+    log, peer, told, read_to = MemoryLog.holding(PART), Peer(), list[str](), list[int]()
 
     def on_taken() -> None:
         if trio.current_time() < opens_at:
             raise StoreReadError(OSError(errno.EMFILE, "Too many open files"), operation="open", path="commitlog")
+        read_to.append(log.max_offset)
 
     catch_up = await returned(
         nursery, network, log, holds=DATA, probe=peer.probe, refuse_puts=told.append, on_taken=on_taken
@@ -812,6 +813,7 @@ async def test_what_was_taken_and_cannot_be_read_for_a_while_is_read_later(
     await until(lambda: "cannot be read, and is tried again: open failed" in told[-1])
     assert catch_up.opened.is_set()
     await until(lambda: not told[-1], within_s=100.0)
+    assert read_to == [len(DATA)], "or sends would be given queue offsets that are taken"
     peer.answer = LogRange(0, len(DATA) + 1)
     await until(lambda: "holds messages beyond this log's end" in told[-1], within_s=100.0)
     nursery.cancel_scope.cancel()

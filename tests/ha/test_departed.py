@@ -261,6 +261,14 @@ def test_who_left_again_is_the_last_that_left() -> None:
     assert [gone.peer for gone in departed.info(now=3)] == ["10.0.0.2:1", "10.0.0.1:2"]
 
 
+def test_a_slave_that_left_before_it_had_a_name_is_back_with_one() -> None:
+    """It was missed for ever, as nobody without a name comes from there any more."""
+    departed, peer = DepartedReplicas(), "10.0.0.2:1"
+    departed.note(SlaveIdentity(host_of(peer)), peer=peer, slave_ack_offset=0, reason="x", now=10.0, lag_s=3.0)
+    assert departed.forget(SlaveIdentity(host_of(peer), "pair/1")) == 7.0
+    assert departed.info(now=20.0) == ()
+
+
 async def test_a_slave_that_left_is_back_when_it_reports_and_not_when_it_is_named(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -131,6 +131,28 @@ async def test_after_progress_it_comes_back_at_once_and_compares_what_it_has(
     nursery.cancel_scope.cancel()
 
 
+async def test_it_says_when_a_master_is_joined_and_when_it_is_lost(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A connection whose master has shown nothing of this log was not joined, and its end changes nothing."""
+    network, master, log, told = MemoryNetwork(), RawMaster(), MemoryLog.holding(DATA[:FILE]), list[bool]()
+    await nursery.start(master.run, network)
+    client = start_slave(nursery, network, log, master.port, options=ha_client_options(overlap_size=500))
+    client.on_link = lambda: told.append(client.is_joined)
+    await settle()
+    master.streams[0].close()
+    await trio.sleep(2.0)
+    assert (len(master.streams), told) == (2, [])
+    (asked,) = master.reports(1)
+    await master.send(encode_frame_header(asked, FILE - asked) + DATA[asked:FILE])
+    await settle()
+    assert told == [True]
+    master.streams[1].close()
+    await settle()
+    assert told == [True, False]
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_a_connection_left_is_shown_until_the_next_one(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

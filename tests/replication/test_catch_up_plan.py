@@ -116,6 +116,15 @@ def test_who_began_empty_does_not_know_of_peers_that_it_has_not_heard() -> None:
     assert plan.plan.unheard == [], "it has a log of the group's now"
 
 
+def test_a_peer_that_starts_has_yet_to_say_whether_it_holds_what_a_log_that_began_empty_lacks() -> None:
+    """Slaves would take the new store's tables over until it has recovered, and tells the lost ones."""
+    plan = Plan("a")
+    plan.plan.began_empty = True
+    plan.answer("a", PeerState.UNKNOWN, was_reached=False)
+    plan.answer("a", PeerState.STARTING)
+    assert (plan.plan.is_open, plan.plan.unheard, plan.plan.is_doubtful) == (True, ["a"], True)
+
+
 def test_who_has_a_log_doubts_nobody_that_is_away() -> None:
     plan = Plan("a")
     plan.answer("a", PeerState.UNKNOWN, was_reached=False)
