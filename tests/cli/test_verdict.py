@@ -320,6 +320,7 @@ SERVES: Final = "it serves what it holds, and goes on by itself when this has pa
         (member(members=[view("n1", lacks=9, stuck_s=4), view("n2")]), "ok", ""),
         (member(members=[view("n1", lacks=9, stuck_s=5), view("n2")]), "degraded", "n1 lacks 9 committed entries, and"),
         (member(former_members=["n0", "n1"]), "degraded", "it has not noted the present members yet, but still has n0"),
+        (member(member_lists=["n2 runs with n0"], former_members=["n0"]), "degraded", "n2 runs with n0"),
         (member(uncommitted_for_s=2), "ok", ""),
         (member(uncommitted_for_s=12), "failed", "waits for a majority to store it, and nothing was committed for 12"),
         (member("CANDIDATE", leader=None, is_master=False), "failed", "nobody leads the group for 2 min"),
