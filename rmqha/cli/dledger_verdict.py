@@ -99,7 +99,9 @@ def _troubles(facts: Facts) -> list[str]:
             troubles.append(f"{view['id']} lacks {view['lacks']:,} committed entries{stuck}: see its own status")
     if facts["role"] == "FOLLOWER" and not member["master"]:
         address = f"the address of its leader's broker ({member['leader']})"
-        troubles.append(f"{address} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
+        why = f"If it is rmqha's, dLegerPeers here may name another member's address for {member['leader']}"
+        told = f"{address} is unknown: topics are not taken over. {why}; of RocketMQ's brokers namesrvAddr tells it"
+        troubles.append(told)
     troubles += facts.get("not_learned", ())
     lists = member.get("member_lists", ())
     troubles += lists or [f"it {why}" for why in why_unnoted(member.get("former_members"))]

@@ -336,6 +336,7 @@ SERVES: Final = "it serves what it holds, and goes on by itself when this has pa
         ),
         (member(is_master=False), "degraded", "it leads, but is not master yet"),
         (member(**FOLLOWS | {"master": None}), "degraded", "topics are not taken over"),
+        (member(**FOLLOWS | {"master": None}), "degraded", "dLegerPeers here may name another member's address for n1"),
         (member(**FOLLOWS, lacks=1001), "degraded", "it lacks 1,001 committed entries of its leader's"),
         (member(**FOLLOWS, members=[view("n1", heard_s=900), view("n2", heard_s=900)]), "ok", ""),
         (member(diverged="of the test"), "failed", "it follows nobody any more: of the test"),
