@@ -5,6 +5,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     id, address    as they are named with --peers, or by another member
     alive          it answers
     error          why it does not, or what is wrong with its answer
+    peers          whom it has as members
     role           LEADER, FOLLOWER or CANDIDATE
     leaderId       who it says leads
     term           its present one
@@ -18,6 +19,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
                    so many seconds a leader's entries have waited for a majority, and none was committed
     deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
     formerMembers  the members that it has noted, if these are not the present ones; none: it has noted nobody
+    notToLead      why it must not lead, as its leader has committed by another list of members
 """
 
 from collections import Counter
@@ -43,7 +45,7 @@ def judge_group(group: str, members: list[Facts]) -> Verdict:
     """``failed``: it takes no appends; ``degraded``: something is wrong with a member."""
     answering = f"{sum(member['alive'] for member in members)} of {len(members)} members answer"
     leader = leader_of(members)
-    troubles = [trouble for member in members for trouble in _troubles(member, leader)]
+    troubles = [trouble for member in members for trouble in _troubles(member, leader)] + _other_lists(members, leader)
     if leader is None:
         waits = [member["leaderForS"] for member in members if member["leaderId"] is None]
         summary = f"group {group}: nobody leads{_for(max(filter(None, waits), default=None))}, {answering}"
@@ -84,7 +86,10 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
     if deleted_s is not None and deleted_s <= DELETED_RECENTLY_S:
         told = f"{member_id} deleted entries before they had expired, the last {deleted_s} s ago, for lack of room"
         troubles.append(see(f"{told}. Make room", Page.DELETED_EARLY))
-    troubles += [f"{member_id} {why}" for why in why_unnoted(member.get("formerMembers"))]
+    if member.get("notToLead"):
+        troubles.append(f"{member_id} must not lead: {member['notToLead']}")
+    else:
+        troubles += [f"{member_id} {why}" for why in why_unnoted(member.get("formerMembers"))]
     if leader is None or member is leader:
         return troubles
     if member["role"] == "LEADER":
@@ -95,6 +100,24 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
         lag = leader["committedIndex"] - member["endIndex"]
         troubles += [f"{member_id} lags behind by {lag} entries"] if lag > LAG_MAX else []
     return troubles
+
+
+def _other_lists(members: list[Facts], leader: Facts | None) -> list[str]:
+    """Who runs with other members than the leader, or than most: of these it counts its majorities."""
+    tellers = [member for member in members if member.get("peers")]
+    lists = Counter(tuple(member["peers"]) for member in tellers)
+    if len(lists) <= 1:
+        return []
+    if leader in tellers:
+        whose, expected = f"the leader {leader['id']}", tuple(leader["peers"])
+    else:
+        whose, expected = "most", lists.most_common(1)[0][0]
+    told = f"and {whose} with {', '.join(expected)}: correct its list (dLegerPeers, --peers), and start it again"
+    return [
+        see(f"{member['id']} runs with {', '.join(member['peers'])}, {told}", Page.OTHER_LIST)
+        for member in tellers
+        if tuple(member["peers"]) != expected and not member.get("notToLead")
+    ]
 
 
 def render_group(members: list[Facts], verdict: Verdict) -> str:

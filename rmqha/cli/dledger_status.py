@@ -134,7 +134,8 @@ async def _facts(client: "DLedgerClient", member_id: str) -> dict[str, Any]:
     if told is not None and told.code != 200:
         error = f"it answers {code_name(told.code)}: it is of another group, or has another id"
         told = None
-    return named | {"error": error} | _told(member_id, told, term)
+    peers = None if told is None or not told.peers else sorted(told.peers)
+    return named | {"error": error, "peers": peers} | _told(member_id, told, term)
 
 
 def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -> dict[str, Any]:
@@ -155,9 +156,11 @@ def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -
             "uncommittedForS": status.uncommitted_for_s,
             "deletedEarlyS": status.deleted_early_s,
             "formerMembers": status.former_members,
+            "notToLead": status.not_to_lead,
         }
     leader_id = None if answer is None else answer.leader_id
     role = None if answer is None else {None: "CANDIDATE", member_id: "LEADER"}.get(leader_id, "FOLLOWER")
     indexes = ("beginIndex", "endIndex", "committedIndex", "flushedIndex")
     others = ("transferee", "writeError", "version", "leaderForS", "uncommittedForS", "deletedEarlyS", "formerMembers")
-    return {"role": role, "leaderId": leader_id, "term": term, **dict.fromkeys(indexes + others)}
+    nothing = dict.fromkeys((*indexes, *others, "notToLead"))
+    return {"role": role, "leaderId": leader_id, "term": term} | nothing

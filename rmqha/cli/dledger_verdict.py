@@ -9,6 +9,7 @@ In the status document it has, in place of ``ha`` and ``ha_client``:
     dledger          what `rmqha dledger status` shows of a member, and
         group id leader peers connected master diverged
         members          how it sees each other member: id connected since_s heard_s reason lacks stuck_s (MemberView)
+        member_lists     what is wrong with the lists of members that it, or as a leader knows another, runs with
         lack_of_room     why it stores no more at present; empty if it does
         lacks            committed entries of its leader's that a follower lacks, as far as it knows
         silent_after_s   who leads, or asks for votes, hears of the others more often
@@ -98,9 +99,12 @@ def _troubles(facts: Facts) -> list[str]:
             troubles.append(f"{view['id']} lacks {view['lacks']:,} committed entries{stuck}: see its own status")
     if facts["role"] == "FOLLOWER" and not member["master"] and not facts.get("not_learned"):
         address = f"the address of its leader's broker ({member['leader']})"
-        troubles.append(f"{address} is unknown: topics are not taken over. Of RocketMQ's brokers namesrvAddr tells it")
+        why = f"If it is rmqha's, dLegerPeers here may name another member's address for {member['leader']}"
+        told = f"{address} is unknown: topics are not taken over. {why}; of RocketMQ's brokers namesrvAddr tells it"
+        troubles.append(told)
     troubles += facts.get("not_learned", ())
-    troubles += [f"it {why}" for why in why_unnoted(member.get("former_members"))]
+    lists = member.get("member_lists", ())
+    troubles += lists or [f"it {why}" for why in why_unnoted(member.get("former_members"))]
     if member.get("lacks", 0) > LAG_MAX:
         troubles.append(f"it lacks {member['lacks']:,} committed entries of its leader's")
     return troubles

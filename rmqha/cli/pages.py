@@ -45,6 +45,7 @@ class Page(StrEnum):
     ACCOUNTS = "docs/security.md, 'Accounts (ACL)'"
     MEMBER_AWAY = "docs/dledger.md, 'What status tells'"
     NO_LEADER = "docs/dledger.md, 'Nobody leads'"
+    OTHER_LIST = "docs/dledger.md, 'A member with another list'"
     MEMBER_FULL = "docs/dledger.md, 'A full disk'"
 
 

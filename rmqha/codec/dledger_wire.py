@@ -102,6 +102,8 @@ class MemberStatus:
     """So many seconds ago a file was last deleted before it had expired, for lack of room; None: none was."""
     former_members: tuple[str, ...] | None = None
     """Who is noted here as having committed last, if these are not the present members; empty: nobody is."""
+    not_to_lead: str | None = None
+    """Why this member must not lead, if its leader has committed by a list of members that its own lacks some of."""
 
 
 @dataclass(frozen=True, slots=True)

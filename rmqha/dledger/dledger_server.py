@@ -125,7 +125,7 @@ class DLedgerServer:
             connected=lambda: self.rpc.connected,
         )
         self._laggards: Final = Laggards(store, self.pusher)
-        self._membership: Final = self._make_membership()
+        self.membership: Final = self._make_membership()
         waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards]
         waiting += [broker] if broker is not None else []
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
@@ -146,8 +146,8 @@ class DLedgerServer:
         )
 
     def _make_membership(self) -> Membership:
-        ask, barrier = self.rpc.ask_metadata, self.barrier.append
-        return Membership(self._options, self._disk, self.store, self.pusher, ask=ask, append_barrier=barrier)
+        rpc, parts = self.rpc, (self._options, self._disk, self.store, self.pusher)
+        return Membership(*parts, connections=rpc.connections, ask=rpc.ask_metadata, append_barrier=self.barrier.append)
 
     def _answering(self) -> frozenset[str]:
         """Who is connected, and has sent something since a leader would have been given up: none that stands still."""
@@ -155,7 +155,8 @@ class DLedgerServer:
         return frozenset(peer for peer in self.rpc.connected if self.rpc.connections[peer].heard_at >= since)
 
     def _may_lead(self) -> bool:
-        return self.store.write_error is None and (self._broker is None or self._broker.may_lead)
+        is_able = self.store.write_error is None and (self._broker is None or self._broker.may_lead)
+        return is_able and not self.membership.not_to_lead
 
     def _may_take_over(self) -> bool:
         return self._may_lead() and self._giving_way.may_take_over(now=trio.current_time())
@@ -202,7 +203,7 @@ class DLedgerServer:
     def _services(self) -> list[Callable[[], Awaitable[None]]]:
         """What flushes, tells who leads, and deletes old files: those of a broker's log its own cleaning deletes."""
         flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
-        services: list[Callable[[], Awaitable[None]]] = [flush.run, self._role_log.watch, self._membership.run]
+        services: list[Callable[[], Awaitable[None]]] = [flush.run, self._role_log.watch, self.membership.run]
         if self._broker is not None:
             return services
         return [*services, CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms).run]
@@ -237,6 +238,7 @@ class DLedgerServer:
 
     def _on_change(self, peer: str) -> None:
         self._push_service.on_change(peer)
+        self.membership.lists.ask(peer)
         if self.pusher.checker is not None:
             self.elector.prove()  # who has come learns at once whom to follow
             self._maintainer.wakeup()
@@ -269,7 +271,10 @@ class DLedgerServer:
         def on_answer(response: VoteResponse | HeartBeatResponse | None) -> None:
             self._maintainer.do(partial(self._on_answer, outgoing, response))
 
-        self.rpc.ask(outgoing, on_answer)
+        if isinstance(outgoing.request, VoteRequest) and not self.membership.lists.may_vote_for_this(outgoing.peer):
+            on_answer(None)
+        else:
+            self.rpc.ask(outgoing, on_answer)
 
     def _on_answer(self, outgoing: Outgoing, response: VoteResponse | HeartBeatResponse | None, now: float) -> None:
         if isinstance(outgoing.request, VoteRequest):
@@ -311,7 +316,8 @@ class DLedgerServer:
             leader_for_s=int(now - self._role_log.leader_since),
             uncommitted_for_s=int(now - self.pusher.waits_since) if self.pusher.waits_since <= now else None,
             deleted_early_s=store.room.early.last_s_ago(now=now),
-            former_members=self._membership.former,
+            former_members=self.membership.former,
+            not_to_lead=self.membership.not_to_lead or None,
         )
 
     def view_members(self) -> list[MemberView]:

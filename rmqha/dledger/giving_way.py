@@ -13,14 +13,13 @@ from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.leadership_transfer import LeadershipTransfer
+from rmqha.dledger.member_lists import AskMetadata
 from rmqha.log_limit import LogLimit
 
 logger = structlog.get_logger()
 
 _REASON_SIZE_MAX: Final = 300
 _Code = DLedgerResponseCode
-AskMetadata = Callable[[str, Callable[[MetadataResponse | None], None]], None]
-"""Asks a member how it is; None: it does not answer."""
 _LOOK_INTERVAL_S: Final = 1.0
 _HAS_ROOM_FOR_S: Final = 10.0
 """Who has had room for less does not take over: a disk at its limit would have the leadership go round and round."""

@@ -4,7 +4,7 @@ dledger-ID/members   a JSON object: group, and the ids of its members. rmqha's o
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -15,8 +15,9 @@ from rmqha.codec.dledger_wire import MetadataResponse
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
-from rmqha.dledger.giving_way import AskMetadata
+from rmqha.dledger.member_lists import AskMetadata, MemberLists, Members, majorities_meet, members_of
 from rmqha.dledger.other_members import OtherMembers
+from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.server_options import ServerOptions
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.disk import Disk
@@ -25,6 +26,10 @@ logger = structlog.get_logger()
 
 MEMBERS_FILE: Final = "members"
 _LOOKS_AGAIN_S: Final = 1.0
+_NEXT: Final = (
+    "correct dLegerPeers (--peers) where it is wrong, and start that member again; "
+    "see docs/dledger.md, 'A member with another list'"
+)
 
 
 def find_other_group(options: ServerOptions, disk: Disk) -> OtherMembers | None:
@@ -48,7 +53,7 @@ def find_other_group(options: ServerOptions, disk: Disk) -> OtherMembers | None:
     if not isinstance(members, list) or not members:
         return None
     before, now = set(map(str, members)), set(options.peers)
-    if len(before) // 2 + len(now) // 2 + 2 > len(before | now):
+    if majorities_meet(before, now):
         return None
     return OtherMembers(
         f"the members were {', '.join(sorted(before))} and are to be {', '.join(sorted(now))}: a majority of these "
@@ -74,10 +79,10 @@ def _read(disk: Disk, path: str) -> dict[str, Any]:
 
 
 class Membership:
-    """Notes these members once a majority of them has committed anything: the note is the last list that has.
+    """Notes the last list of members by which anything was committed, whether or not this member runs with it.
 
-    Until then the note stays as it is. A list that was tried in vain says nothing of what its members have. What is
-    committed in a term is so by the list of its leader, which is asked: in a rolling restart it may be another one.
+    A list that was tried in vain says nothing of what its members have. What is committed in a term is so by the list
+    of its leader, which is asked: in a rolling restart, or where a file was forgotten, it may be another one.
     A leader whose term has no entry appends one where a member, itself or another, has yet to note the list.
     """
 
@@ -88,6 +93,7 @@ class Membership:
         store: DLedgerMmapFileStore,
         pusher: DLedgerEntryPusher[Any],
         *,
+        connections: Mapping[str, PeerConnection],
         ask: AskMetadata,
         append_barrier: Callable[[], None],
     ) -> None:
@@ -98,31 +104,64 @@ class Membership:
         self._pusher: Final = pusher
         self._ask: Final = ask
         self._append_barrier: Final = append_barrier
-        self._peers: Final = sorted(options.peers)
+        self._peers: Final[Members] = tuple(sorted(options.peers))
+        self._group: Final = options.group
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
-        self._present: Final = {"group": options.group, "members": self._peers}
+        self.lists: Final = MemberLists(self._peers, connections, ask)
         self._known_of: tuple[str, int] | None = None
-        """Of which leader, in which term, it is known whether it has these members."""
-        self._is_leaders = False
+        """Of which leader, in which term, it is known which members it has."""
+        self._leaders: Members | None = None
+        self._committed_by: tuple[str, Members] | None = None
+        """The leader that committed last by a list that names members who are strangers here, and that list."""
         self._asked_in = -1
         """The last term in which the others were asked what they have noted."""
         self._silent = set[str]()
         """Those of them who have not told."""
         self._is_awaited = False
         """One of them has yet to note these members."""
+        self._told = list[str]()
         noted = self._look()
-        self._is_noted = noted == self._present
         members = noted.get("members")
-        self._noted_before: Final = tuple(map(str, members)) if isinstance(members, list) else ()
+        self._noted: Members = tuple(map(str, members)) if isinstance(members, list) else ()
+        self._is_of_group = noted.get("group") == self._group
 
     @property
-    def former(self) -> tuple[str, ...] | None:
+    def former(self) -> Members | None:
         """The members that are noted, if these are not the present ones: empty if none are.
 
         None: the present ones are, or there is no entry yet, which others could miss.
         """
-        is_at_stake = self._noted_before or self._store.ledger_end_index >= 0
-        return self._noted_before if is_at_stake and not self._is_noted else None
+        is_at_stake = self._noted or self._store.ledger_end_index >= 0
+        return self._noted if is_at_stake and not self._has_noted(self._peers) else None
+
+    def _has_noted(self, members: Members) -> bool:
+        return self._is_of_group and self._noted == members
+
+    @property
+    def not_to_lead(self) -> str:
+        """Why this member must not lead: by its own list it would acknowledge without those whom it does not know."""
+        if self._committed_by is None:
+            return ""
+        leader, members = self._committed_by
+        if self.lists.of(leader) == self._peers:  # started again, with the list that is to be
+            return ""
+        return (
+            f"it runs with {', '.join(self._peers)}, and its leader {leader} has committed with {', '.join(members)}: "
+            f"it does not lead, and is not elected: {_NEXT}"
+        )
+
+    def troubles(self) -> list[str]:
+        """What is wrong with the lists of members, as this member knows: its own, and as a leader those of others."""
+        if self.not_to_lead:
+            return [self.not_to_lead]
+        own, others = ", ".join(self._peers), self.lists.others()
+        if self._pusher.checker is not None:
+            told = f"and {self._state.self_id}, which leads, with {own}: {_NEXT}"
+            return [f"{peer} runs with {', '.join(members)}, {told}" for peer, members in others.items()]
+        leader = self._state.leader_id
+        if leader not in others:
+            return []
+        return [f"it runs with {own}, and its leader {leader} with {', '.join(others[leader])}: {_NEXT}"]
 
     def _look(self) -> dict[str, Any]:
         try:
@@ -135,17 +174,40 @@ class Membership:
         """Until cancelled. That they cannot be noted is logged, and tried again."""
         told = ""
         while True:
+            self.lists.ask_all()
             if self._pusher.checker is not None and self._store.ledger_end_term < self._state.curr_term:
                 self._commit_for_notes()
-            if not self._is_noted and self._has_committed():
-                try:
-                    await self._disk.replace_bytes_in_thread(self._path, json.dumps(self._present).encode())
-                    self._is_noted = True
-                except StoreWriteError as error:
-                    if str(error) != told:
-                        told = str(error)
-                        logger.warning("dledger_store.members_not_noted", reason=told)
+            if (members := self._committing_members()) is not None:
+                self._judge(members)
+                if not self._has_noted(members):
+                    told = await self._note(members, told)
+            self._tell_troubles()
             await trio.sleep(_LOOKS_AGAIN_S)
+
+    def _tell_troubles(self) -> None:
+        troubles = self.troubles()
+        for trouble in troubles:
+            if trouble not in self._told:
+                logger.warning("dledger_membership.other_list", reason=trouble)
+        self._told = troubles
+
+    def _judge(self, members: Members) -> None:
+        """The present leader has committed by this list: whether a leader with this member's could miss that."""
+        leader = self._state.leader_id
+        is_stranger = self._state.self_id not in members or not set(members) <= set(self._peers)
+        self._committed_by = (leader, members) if is_stranger and leader is not None else None
+
+    async def _note(self, members: Members, told: str) -> str:
+        """Returns why that failed, which was ``told`` the last time."""
+        noted = json.dumps({"group": self._group, "members": members}).encode()
+        try:
+            await self._disk.replace_bytes_in_thread(self._path, noted)
+        except StoreWriteError as error:
+            if str(error) != told:
+                logger.warning("dledger_store.members_not_noted", reason=str(error))
+            return str(error)
+        self._noted, self._is_of_group = members, True
+        return told
 
     def _commit_for_notes(self) -> None:
         """As a leader whose term has no entry: where all have noted their members, there is none to be appended.
@@ -167,34 +229,34 @@ class Membership:
         if response is None or self._asked_in != term:
             return
         status = response.rmqha_status
-        has_list = not response.peers or sorted(response.peers) == self._peers
+        has_list = members_of(response) in {None, self._peers}
         if has_list and (status is None or status.end_index >= 0):
             self._silent.discard(peer)
         if status is not None and status.former_members is not None:
             self._is_awaited = True
 
-    def _has_committed(self) -> bool:
-        """Whether an entry of the present term is committed: a majority of these members has it, and all before it."""
-        store = self._store
-        if not self._is_leaders_list() or store.committed_index < max(0, store.ledger_begin_index):
-            return False
+    def _committing_members(self) -> Members | None:
+        """The leader's list, if by it an entry of the present term is committed, and so all before it; else None."""
+        store, members = self._store, self._leaders_list()
+        if members is None or store.committed_index < max(0, store.ledger_begin_index):
+            return None
         try:
-            return store.get(store.committed_index).term == self._state.curr_term
+            return members if store.get(store.committed_index).term == self._state.curr_term else None
         except DLedgerException:
-            return False
+            return None
 
-    def _is_leaders_list(self) -> bool:
-        """Whether the present leader has these members; it is asked once in its term."""
+    def _leaders_list(self) -> Members | None:
+        """With whom the present leader runs; it is asked once in its term. None: that is not known."""
         leader, term = self._state.leader_id, self._state.curr_term
         if self._pusher.checker is not None:
-            return True
+            return self._peers
         if leader not in self._peers or leader == self._state.self_id:
-            return False
+            return None
 
         def on_answer(response: MetadataResponse | None) -> None:
-            if response is not None and response.leader_id == leader and response.peers:
-                self._known_of, self._is_leaders = (leader, term), sorted(response.peers) == self._peers
+            if response is not None and response.leader_id == leader and members_of(response):
+                self._known_of, self._leaders = (leader, term), members_of(response)
 
         if self._known_of != (leader, term):
             self._ask(leader, on_answer)
-        return self._known_of == (leader, term) and self._is_leaders
+        return self._leaders if self._known_of == (leader, term) else None

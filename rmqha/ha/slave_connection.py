@@ -50,6 +50,7 @@ class SlaveConnection:
     ) -> None:
         self._log: Final = log
         self._waits_for_space: Final = waits_for_space
+        self._silence_max_s: Final = silence_max_s
         self._is_finished: Final = is_finished
         self._beside: Final = beside
         self._on_joined: Final = on_joined
@@ -151,10 +152,15 @@ class SlaveConnection:
             self._on_joined()
 
     async def _wait_for_space(self, lack: str) -> None:
-        """A slave on a full disk stops reading; a master at its start cannot wait, and gives up."""
-        if not self._waits_for_space:
-            raise UnfitMasterError(ClientState.DISK_FULL, f"nothing can be taken here: {lack}")
-        await self._log.wait_writable()
+        """A slave on a full disk stops reading; a master at its start cannot wait, and gives up.
+
+        Nor does a slave for long: while it is connected, its master counts it, and each send waits for it in vain.
+        """
+        if self._waits_for_space:
+            with trio.move_on_after(self._silence_max_s):
+                await self._log.wait_writable()
+                return
+        raise UnfitMasterError(ClientState.DISK_FULL, f"nothing can be taken here: {lack}")
 
     def _why_ended(self) -> str:
         if self._has_received:

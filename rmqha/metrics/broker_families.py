@@ -138,6 +138,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "peers_unheard": facts.get("peers_unheard"),
         "not_learned": facts.get("not_learned"),
+        "member_lists": facts.get("dledger", {}).get("member_lists"),
         "not_registered": facts.get("not_registered"),
     }
     meaning = "1 if rmqha status has a reason of this kind."

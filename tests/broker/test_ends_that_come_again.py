@@ -222,6 +222,20 @@ async def test_to_wait_for_dispatch_keeps_nobody_else_waiting(
         assert await bodies(broker) == [b"late", b"later"]
 
 
+async def test_who_looks_for_a_mark_has_the_log_flushed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """On a quiet broker each waited ten seconds for the commit of the one before it."""
+    few_are_remembered(monkeypatch, 8)
+    async with machine.broker(**RARELY, flushDiskType="ASYNC_FLUSH") as broker, producer_of(machine) as producer:
+        late = [await producer.prepare(b"late%d" % number) for number in range(5)]
+        await end_all(producer, [await producer.prepare(b"%d" % number) for number in range(20)], ROLLBACK)
+        await seen(broker)
+        begun_at = trio.current_time()
+        assert await end_all(producer, late) == [ResponseCode.SUCCESS] * 5
+        assert trio.current_time() - begun_at < 2
+
+
 async def test_a_start_reads_no_more_marks_than_are_remembered(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:

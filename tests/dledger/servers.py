@@ -84,6 +84,8 @@ class ServerGroup:
         self.nursery = nursery
         self.net = SimNet(random.Random(1))
         self.addresses = {f"n{number}": f"{network}{number + 1}" for number in range(size)}
+        self.lists: dict[str, list[str]] = {}
+        """With whom a member runs, if not with all."""
         self.pusher = pusher_options(**options)
         self.transfer = default(TransferOptions)
         self.members = {name: Member(name, self) for name in self.addresses}
@@ -103,7 +105,7 @@ class ServerGroup:
     def options_of(self, name: str) -> ServerOptions:
         return ServerOptions(
             group="g",
-            peers={name: (address, PORT) for name, address in self.addresses.items()},
+            peers={peer: (self.addresses[peer], PORT) for peer in self.lists.get(name, self.addresses)},
             store=store_config(
                 STORE,
                 name,

@@ -319,7 +319,13 @@ async def does_note(base: Path, *, led_by: str | None = "n1", committed_term: in
 
     pusher: Any = SimpleNamespace(checker=None)
     membership = Membership(
-        options, disk.mount(), cast(DLedgerMmapFileStore, store), pusher, ask=ask, append_barrier=asked.clear
+        options,
+        disk.mount(),
+        cast(DLedgerMmapFileStore, store),
+        pusher,
+        connections={},
+        ask=ask,
+        append_barrier=asked.clear,
     )
     with trio.move_on_after(5):
         await membership.run()
@@ -352,7 +358,9 @@ class Idle:
         noted = json.dumps({"group": "g", "members": ["n0", "n1", "n2"]}).encode()
         disk.replace_bytes(f"{self.options.store.default_path}/members", noted)
         self.state = SimpleNamespace(self_id="n0", leader_id="n0", curr_term=2)
-        store: Any = SimpleNamespace(member_state=self.state, ledger_end_term=1, ledger_end_index=5)
+        store: Any = SimpleNamespace(
+            member_state=self.state, ledger_end_term=1, ledger_end_index=5, committed_index=-1, ledger_begin_index=0
+        )
         pusher: Any = SimpleNamespace(checker=object())
         self.barriers = list[int]()
         """The terms of those that were appended."""
@@ -362,7 +370,9 @@ class Idle:
             self.barriers.append(self.state.curr_term)
             store.ledger_end_term = self.state.curr_term
 
-        self.membership = Membership(self.options, disk, store, pusher, ask=self.ask, append_barrier=append)
+        self.membership = Membership(
+            self.options, disk, store, pusher, connections={}, ask=self.ask, append_barrier=append
+        )
 
     def ask(self, _member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
         self.questions.append(on_answer)

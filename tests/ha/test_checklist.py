@@ -618,6 +618,25 @@ async def test_checklist_17_a_slave_with_a_full_disk_stops_reading_and_goes_on_l
     nursery.cancel_scope.cancel()
 
 
+async def test_checklist_17_a_connected_slave_whose_disk_stays_full_leaves(
+    nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """Small messages fitted the socket's buffers for hours, and each send waited for it and was told so."""
+    log = MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = MemoryLog()
+    client = start_slave(nursery, network, slave, service.port)
+    await until(lambda: service.push2_slave_max_offset == FILE)
+    slave.space = trio.Event()
+    log.extend(DATA[FILE:])
+    await trio.sleep(30.0)
+    assert service.connections == {}
+    assert (client.info().state, client.info().connections) == (ClientState.DISK_FULL, 1)
+    slave.space.set()
+    await until(lambda: slave.content() == DATA, within_s=10.0)
+    nursery.cancel_scope.cancel()
+
+
 async def test_checklist_17_a_slave_whose_disk_stays_full_does_not_come_and_go(
     nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:

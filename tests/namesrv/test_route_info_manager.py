@@ -271,6 +271,22 @@ async def test_two_brokers_of_one_id_are_told_and_counted(names: Names, first: R
     assert (warnings[0]["broker_name"], warnings[0]["broker_id"]) == ("a", first.broker_id)
 
 
+@pytest.mark.parametrize("count", [3, 5, 8])
+async def test_more_than_two_brokers_of_one_id_are_told_and_counted(names: Names, count: int) -> None:
+    """As of a file that was copied to many hosts: the last one that lost the place is never the one that comes."""
+    all_of_them = TakingTurns(names, *[replace(MASTER, broker_addr=f"10.0.1.{host}:10911") for host in range(count)])
+    assert all_of_them.register(1) == []
+    assert names.manager.clashes == 0
+    warnings = all_of_them.register(10)
+    assert names.manager.clashes >= 9 * count
+    assert len(warnings) in (4, 5, 6), "of five minutes"
+
+
+async def test_of_very_many_brokers_of_one_id_the_last_are_remembered(names: Names) -> None:
+    TakingTurns(names, *[replace(MASTER, broker_addr=f"10.0.1.{host}:10911") for host in range(50)]).register(10)
+    assert names.manager.clashes == 0
+
+
 async def test_many_names_that_clash_do_not_fill_the_log(names: Names) -> None:
     pairs = [
         [replace(MASTER, broker_name=f"b{number}", broker_addr=f"10.0.{host}.{number}:1") for host in (1, 2)]

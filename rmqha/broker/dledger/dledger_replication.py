@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
+from rmqha.broker.dledger.member_facts import member_facts
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.identity import Identity
 from rmqha.broker.name_servers import NameServers
@@ -386,15 +387,5 @@ class DLedgerReplication:
             | {"peers": {peer: join_address(*address) for peer, address in self._member.peers.items()}}
             | {"master": self._store.role.master or None, "silent_after_s": self._member.elector.leak_s}
             | {"diverged": None if self.final_error is None else str(self.final_error)}
-            | ({} if server is None else _member_facts(server)),
+            | ({} if server is None else member_facts(server)),
         }
-
-
-def _member_facts(server: DLedgerServer) -> dict[str, Any]:
-    lacks = server.pusher.handler.leader_committed_index - server.store.ledger_end_index
-    return asdict(server.status()) | {
-        "connected": sorted(server.rpc.connected),
-        "members": [asdict(view) for view in server.view_members()],
-        "lack_of_room": server.store.room.refusal,
-        "lacks": max(0, lacks) if server.member_state.is_follower else 0,
-    }

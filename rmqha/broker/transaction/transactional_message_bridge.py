@@ -364,8 +364,13 @@ class TransactionalMessageBridge:
         self.visible.add(offset + 1, deadline, complete)
 
     async def wait_dispatched(self, *, timeout_s: float = inf, while_so: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until all that is in the log now can be read; False if it cannot in time, or ``while_so()`` ends."""
+        """Wait until all that is in the log now can be read; False if it cannot in time, or ``while_so()`` ends.
+
+        With ASYNC_FLUSH that may take many seconds, unless somebody asks for a flush.
+        """
         end = self._store.max_offset
+        if self._store.flushed_offset < end:
+            self._store.request_flush()
         with trio.move_on_after(timeout_s):
             while self._store.reput_from_offset < end and while_so():  # noqa: ASYNC110 - as below
                 await trio.sleep(_LOOKS_AGAIN_S)

@@ -1,0 +1,81 @@
+"""With which list of members each other member runs: by another one it counts other majorities."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.dledger.peer_connection import PeerConnection
+
+AskMetadata = Callable[[str, Callable[[MetadataResponse | None], None]], None]
+"""Asks a member how it is; None: it does not answer."""
+Members = tuple[str, ...]
+"""Ids, sorted."""
+
+
+def majorities_meet(one: Collection[str], other: Collection[str]) -> bool:
+    """Whether each majority of the one must have a member in common with each of the other."""
+    return len(one) // 2 + len(other) // 2 + 2 > len({*one, *other})
+
+
+def members_of(response: MetadataResponse) -> Members | None:
+    """With whom the member runs that answered; None: it does not say."""
+    return tuple(sorted(response.peers)) if response.code == MetadataResponse().code and response.peers else None
+
+
+class MemberLists:
+    """Each other member is asked whenever it is connected: a process has one list for its life."""
+
+    def __init__(self, own: Members, connections: Mapping[str, PeerConnection], ask: AskMetadata) -> None:
+        """Nobody has told yet.
+
+        Args:
+            own: this member's.
+            connections: to each other member, by its id.
+            ask: asks one.
+        """
+        self._own: Final = own
+        self._connections: Final = connections
+        self._ask: Final = ask
+        self._told: Final[dict[str, tuple[float, Members | None]]] = {}
+        """When the connection began by which it was told, and what was."""
+
+    def ask(self, peer: str) -> None:
+        """Ask ``peer``, if it is connected and has not told yet."""
+        connection = self._connections[peer]
+        if not connection.is_connected or self._has_told(peer):
+            return
+        since = connection.since
+
+        def on_answer(response: MetadataResponse | None) -> None:
+            if response is not None:
+                self._told[peer] = since, members_of(response)
+
+        self._ask(peer, on_answer)
+
+    def ask_all(self) -> None:
+        """Ask those who have not told yet."""
+        for peer in self._connections:
+            self.ask(peer)
+
+    def _has_told(self, peer: str) -> bool:
+        return peer in self._told and self._told[peer][0] == self._connections[peer].since
+
+    def of(self, peer: str) -> Members | None:
+        """With whom ``peer`` runs, as it told by the present connection; None: that is not known."""
+        return self._told[peer][1] if peer in self._connections and self._has_told(peer) else None
+
+    def others(self) -> dict[str, Members]:
+        """The lists that are others than this member's, by who runs with them."""
+        found = {peer: self.of(peer) for peer in sorted(self._connections)}
+        return {peer: members for peer, members in found.items() if members is not None and members != self._own}
+
+    def may_vote_for_this(self, peer: str) -> bool:
+        """Whether the vote of ``peer`` may count for this member; who has not told yet is asked.
+
+        What was acknowledged by majorities of its list need not be where this member's vote: those whom it lacks.
+        """
+        if not self._has_told(peer):
+            self.ask(peer)
+            return False
+        members = self.of(peer)
+        return members is None or majorities_meet(members, self._own) or set(members) <= set(self._own)
