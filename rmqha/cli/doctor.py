@@ -66,6 +66,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
+    from rmqha.cli.doctor_masters import check_masters  # noqa: PLC0415
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415
@@ -91,6 +92,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *peers.check_relations(config),
         *check_addresses(config),
         *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),
+        *check_masters(config, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),
     ]
 

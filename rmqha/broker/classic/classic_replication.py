@@ -91,7 +91,7 @@ class ClassicReplication:
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
         self.group: Final = self._make_group()
-        self.master_link: Final = MasterLink(self._network, config, self.group)
+        self.master_link: Final = MasterLink(self._network, config, self.group, ha_master=self._ha_master)
         self.slave_synchronize: Final = SlaveSynchronize(self.master_link, metadata)
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
@@ -231,6 +231,11 @@ class ClassicReplication:
         behind = address_behind(split_address(config.ha_master_address)) if config.ha_master_address else ""
         return named or behind
 
+    def _ha_master(self) -> tuple[str, int] | None:
+        """The HA port from which a slave copies its log, as far as it is known."""
+        named = self._config.ha_master_address or (self._found.ha_address if self._found else "")
+        return split_told_address(named) if named and self._config.is_slave else None
+
     def _on_master(self, found: FoundMaster) -> None:
         """A name server has named a slave's master."""
         self._found = found
@@ -368,6 +373,7 @@ class ClassicReplication:
             "ha": plain(self.ha_service.info()),
             "ha_client": plain(self.ha_client.info()) if self.ha_client is not None else None,
             "circle": (self._config.is_slave and self.group.circle()) or None,
+            "log_master": self.master_link.log_source.master or None,
             "not_learned": self._followed.not_learned() if self._followed is not None else [],
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             **self._names.facts(),
