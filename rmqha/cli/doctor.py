@@ -70,6 +70,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415
+    from rmqha.cli.doctor_taken import check_taken  # noqa: PLC0415
     from rmqha.cli.store_place import lock_holder  # noqa: PLC0415
 
     pid = lock_holder(config.store_path_root_dir)
@@ -83,7 +84,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *host.check_store(config, is_running=is_running),
         *check_member(config),
         *of_log,
-        *(() if is_running else check_tables(config)),
+        *(() if is_running else (*check_tables(config), *check_taken(config))),
         *host.check_disk(config),
         *host.check_certificates(config),
         *host.check_ports(config, is_running=is_running),

@@ -15,6 +15,7 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
+from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN, TakenTables
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.identity import Identity
@@ -98,6 +99,8 @@ class ClassicReplication:
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self._followed: Final = self._make_followed(self.ha_client) if self.ha_client is not None else None
         self._takes_back: Final = self._make_takes_back()
+        note = StoreNote(store.disk, f"{config.store_path_root_dir}/{TABLES_NOT_TAKEN}")
+        self._taken_tables: Final = TakenTables(note, store, metadata, is_slave=config.is_slave)
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
         self._names: Final = NameServers(
@@ -282,10 +285,12 @@ class ClassicReplication:
 
     async def open(self) -> None:
         """As :meth:`Replication.open`."""
+        await self._taken_tables.begin()
         if options.peers_to_ask(self._config):
             await self._takes_back.note_loss()
         else:
             await self._takes_back.forget_loss()
+        await self._taken_tables.settle()
         await self.catch_up.run()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -294,6 +299,7 @@ class ClassicReplication:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
             nursery.start_soon(self._finish_taking_back)
+            nursery.start_soon(self._taken_tables.run, lambda: self.slave_synchronize.rounds > 0)
             if self.ha_client is not None and self._followed is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._followed.run, self.ha_client)
@@ -375,6 +381,7 @@ class ClassicReplication:
             "circle": (self._config.is_slave and self.group.circle()) or None,
             "log_master": self.master_link.log_source.master or None,
             "not_learned": self._followed.not_learned() if self._followed is not None else [],
+            "tables_not_taken": self._taken_tables.lack or None,
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             **self._names.facts(),
             "credentials_kept": self.master_link.credentials_kept or None,
