@@ -45,12 +45,22 @@ class MasterLink:
         group: ReplicationGroup,
         *,
         ha_master: Callable[[], tuple[str, int] | None] = lambda: None,
+        is_joined: Callable[[], bool] = bool,
     ) -> None:
-        """``ha_master`` is the HA address from which a slave copies its log; None while there is none."""
+        """Nobody is asked yet.
+
+        Args:
+            network: the door to other nodes.
+            config: the operator's decisions.
+            group: who belongs together.
+            ha_master: the HA address from which a slave copies its log; None while there is none.
+            is_joined: whether a log is connected there that goes on with the one here.
+        """
         self._network: Final = network
         self._config: Final = config
         self._group: Final = group
         self._ha_master: Final = ha_master
+        self._is_joined: Final = is_joined
         self.log_source: Final = LogSource(self._ask_process)
         self.credentials: Final = options.credentials(config)
 
@@ -168,7 +178,8 @@ class MasterLink:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
-        await self.log_source.check(client.address, process, ha_address=self._ha_master())
+        ha_address, is_joined = self._ha_master(), self._is_joined()
+        await self.log_source.check(client.address, process, ha_address=ha_address, is_joined=is_joined)
         return read_tables_origin(status)
 
     async def _ask_process(self, address: str) -> BrokerProcess | None:

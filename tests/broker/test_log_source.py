@@ -80,6 +80,28 @@ async def test_two_masters_stay_two_while_the_right_one_is_away(autojump_clock: 
         assert (await verdict_of(group.slave)).level == "degraded"
 
 
+async def test_while_the_master_of_the_log_has_yet_to_be_heard_no_other_one_is_believed(
+    autojump_clock: MockClock,
+) -> None:
+    """A slave that started while its master was away took the other group's tables, and kept them."""
+    group = Group()
+    async with group.other.broker() as other:
+        other.offsets.commit_offset("group", "theirs", 0, offset=7)
+        async with group.slave.broker() as slave:
+            await trio.sleep(60)
+            assert slave.offsets.query_offset("group", "theirs", 0) is None
+            assert "is the master of the log here is not known yet" in str((await verdict_of(group.slave)).reasons)
+
+
+async def test_a_master_with_another_layout_of_ports_is_believed_once_its_log_comes(autojump_clock: MockClock) -> None:
+    group = Group(masterAddress="10.0.0.1:10911", haMasterAddress="10.0.0.1:20912")
+    async with group.master.broker(haListenPort="20912") as master, group.slave.broker() as slave:
+        master.offsets.commit_offset("group", "ours", 0, offset=3)
+        await trio.sleep(30)
+        assert slave.offsets.query_offset("group", "ours", 0) == 3
+        assert (await verdict_of(group.slave)).level == "ok"
+
+
 async def test_a_master_that_is_named_as_usual_is_asked_once(autojump_clock: MockClock) -> None:
     group = Group(masterAddress="10.0.0.1:10911")
     async with group.running() as (_, slave):
@@ -97,7 +119,7 @@ async def test_one_master_by_two_names_is_one(source: BrokerProcess | None, is_k
         return source
 
     log_source = LogSource(ask_process)
-    await log_source.check("master-a:10911", PROCESS, ha_address=HA)
+    await log_source.check("master-a:10911", PROCESS, ha_address=HA, is_joined=True)
     assert bool(log_source.master) == is_known
 
 

@@ -92,15 +92,14 @@ class ClassicReplication:
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
         self.group: Final = self._make_group()
-        self.master_link: Final = MasterLink(self._network, config, self.group, ha_master=self._ha_master)
+        self.master_link: Final = self._make_master_link()
         self.slave_synchronize: Final = SlaveSynchronize(self.master_link, metadata)
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self._followed: Final = self._make_followed(self.ha_client) if self.ha_client is not None else None
         self._takes_back: Final = self._make_takes_back()
-        note = StoreNote(store.disk, f"{config.store_path_root_dir}/{TABLES_NOT_TAKEN}")
-        self._taken_tables: Final = TakenTables(note, store, metadata, is_slave=config.is_slave)
+        self._taken_tables: Final = self._make_taken_tables()
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
         self._names: Final = NameServers(
@@ -128,6 +127,14 @@ class ClassicReplication:
             name_slave=self.ha_service.name_slave,
             trouble=self._store.running_flags.refusal if self._config.is_slave else str,
         )
+
+    def _make_master_link(self) -> MasterLink:
+        ha_master, is_joined = self._ha_master, self._is_joined
+        return MasterLink(self._network, self._config, self.group, ha_master=ha_master, is_joined=is_joined)
+
+    def _make_taken_tables(self) -> TakenTables:
+        note = StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/{TABLES_NOT_TAKEN}")
+        return TakenTables(note, self._store, self._metadata, is_slave=self._config.is_slave)
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(
@@ -238,6 +245,9 @@ class ClassicReplication:
         """The HA port from which a slave copies its log, as far as it is known."""
         named = self._config.ha_master_address or (self._found.ha_address if self._found else "")
         return split_told_address(named) if named and self._config.is_slave else None
+
+    def _is_joined(self) -> bool:
+        return self.ha_client is not None and self.ha_client.is_joined
 
     def _on_master(self, found: FoundMaster) -> None:
         """A name server has named a slave's master."""
