@@ -66,6 +66,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
+    from rmqha.cli.doctor_file_size import check_file_size  # noqa: PLC0415
     from rmqha.cli.doctor_masters import check_masters  # noqa: PLC0415
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
@@ -80,6 +81,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     return [
         *host.check_software(config),
         *host.check_limits(config, pid=pid or 0, files_max=files_max),
+        *check_file_size(config, pid=pid),
         *host.check_clock(config.store_path_commit_log),
         *host.check_store(config, is_running=is_running),
         *check_member(config),
