@@ -618,6 +618,27 @@ async def test_checklist_17_a_slave_with_a_full_disk_stops_reading_and_goes_on_l
     nursery.cancel_scope.cancel()
 
 
+async def test_checklist_17_a_slave_that_goes_on_without_room_leaves(
+    nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """Its master's buffers may take hours to fill: until then each send waited for it in vain."""
+    log = MemoryLog.holding(DATA[:FILE])
+    service = await start_master(nursery, network, log)
+    slave = MemoryLog()
+    client = start_slave(nursery, network, slave, service.port)
+    await until(lambda: service.push2_slave_max_offset == FILE)
+    slave.space = trio.Event()
+    log.extend(DATA[FILE:])
+    await trio.sleep(30.0)
+    assert service.live_slaves == 0
+    assert (client.info().state, client.info().connections) == (ClientState.DISK_FULL, 1)
+    assert "too full" in client.info().last_error
+    slave.space.set()
+    await until(lambda: service.push2_slave_max_offset == len(DATA), within_s=10.0)
+    assert client.info().connections == 2
+    nursery.cancel_scope.cancel()
+
+
 async def test_checklist_17_a_slave_whose_disk_stays_full_does_not_come_and_go(
     nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
