@@ -5,6 +5,7 @@ Expected endings of a send are :class:`~rmqha.store.status.PutMessageStatus` val
 """
 
 import copyreg
+from errno import EFBIG
 from traceback import clear_frames
 from typing import Any
 
@@ -50,6 +51,10 @@ class StoreLockedError(StoreError):
     """Another process holds the store's lock file: stop that process or choose another directory."""
 
 
+FILE_SIZE_LIMIT = "a limit of this process: ulimit -f, LimitFSIZE="
+"""Why a file cannot be as large as it has to be, with room on its disk."""
+
+
 class StoreWriteError(StoreError):
     """A write, allocation or flush failed. Sticky: this process never acknowledges anything afterwards.
 
@@ -63,7 +68,8 @@ class StoreWriteError(StoreError):
         self.errno = error.errno or 0
         self.operation = operation
         self.path = path
-        super().__init__(f"{operation} failed on {path}: {error.strerror or error} (errno {self.errno})")
+        limit = f": {FILE_SIZE_LIMIT}" if self.errno == EFBIG else ""
+        super().__init__(f"{operation} failed on {path}: {error.strerror or error} (errno {self.errno}{limit})")
 
 
 class StoreReadError(StoreError):

@@ -56,6 +56,14 @@ def raise_files_limit() -> int | None:
     return hard
 
 
+def raise_file_size_limit() -> int | None:
+    """Let this process make files as large as it may; how large, in bytes, None if nothing limits it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
 def tell_lacking(port: int, error: OSError) -> None:
     """Log that nobody is accepted at ``port``: who asks this process how it is gets no answer, and no metrics."""
     pid = os.getpid()

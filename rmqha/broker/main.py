@@ -14,6 +14,7 @@ from rmqha import process
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic.classic_broker import make_classic_broker
 from rmqha.broker.dledger.dledger_broker import make_dledger_broker
+from rmqha.broker.file_size import why_too_small
 from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig
 from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
@@ -49,7 +50,7 @@ def run_broker(config: BrokerConfig, *, observe: Observe | None = None) -> int:
 
 
 def _serve(config: BrokerConfig, observe: Observe | None) -> int:
-    config, open_files_max = with_descriptors(config)
+    config, open_files_max = with_descriptors(with_file_size(config))
     for note in config.notes:
         logger.warning("config.noted", note=note)
     make = make_dledger_broker if config.enable_dleger_commit_log else make_classic_broker
@@ -79,6 +80,12 @@ def exit_code_of(controller: BrokerController) -> int:
         logger.error("broker.replication_ended", reason=str(error))
         return EXIT_REPLICATION_ENDED
     return EXIT_OK
+
+
+def with_file_size(config: BrokerConfig) -> BrokerConfig:
+    """Raise the process's limit of the size of a file as far as it goes; what it leaves too small is noted."""
+    why = why_too_small(config, process.raise_file_size_limit())
+    return replace(config, notes=(*config.notes, why)) if why else config
 
 
 def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:

@@ -3,6 +3,7 @@
 Source: spec: ha §9 (request 28).
 """
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.group import ReplicationGroup, member_of
+from rmqha.broker.log_source import LogSource
 from rmqha.broker.questions import ask, ask_keys, offset_of, open_link, status_of
 from rmqha.broker.tables.tables_origin import TablesOrigin, read_tables_origin
 from rmqha.codec.codes import STATUS_KEY, RequestCode
@@ -19,6 +21,7 @@ from rmqha.errors import RemoteProtocolError, RemotingError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
 from rmqha.remoting.client import RemotingClient
 from rmqha.replication.group import GroupMember
+from rmqha.replication.log_master import BrokerProcess, process_of, rocketmq_process_of
 from rmqha.replication.master_session import LogRange
 from rmqha.transport import Network
 
@@ -32,12 +35,33 @@ class MasterLink:
 
     Attributes:
         credentials: by which it signs what it asks, if the operator gave it any.
+        log_source: knows whose log a slave copies.
     """
 
-    def __init__(self, network: Network, config: BrokerConfig, group: ReplicationGroup) -> None:
+    def __init__(
+        self,
+        network: Network,
+        config: BrokerConfig,
+        group: ReplicationGroup,
+        *,
+        ha_master: Callable[[], tuple[str, int] | None] = lambda: None,
+        is_joined: Callable[[], bool] = bool,
+    ) -> None:
+        """Nobody is asked yet.
+
+        Args:
+            network: the door to other nodes.
+            config: the operator's decisions.
+            group: who belongs together.
+            ha_master: the HA address from which a slave copies its log; None while there is none.
+            is_joined: whether a log is connected there that goes on with the one here.
+        """
         self._network: Final = network
         self._config: Final = config
         self._group: Final = group
+        self._ha_master: Final = ha_master
+        self._is_joined: Final = is_joined
+        self.log_source: Final = LogSource(self._ask_process)
         self.credentials: Final = options.credentials(config)
 
     @property
@@ -139,7 +163,7 @@ class MasterLink:
     async def check_group(self, client: RemotingClient) -> TablesOrigin:
         """Whether this broker is of this group, and whose tables it has.
 
-        It need not be that whose log is copied, which is asked for itself.
+        It need not be that whose log is copied, which is asked for itself: it may be the master of that one.
 
         Raises:
             RemoteProtocolError: it is of another group: its offsets would hide messages.
@@ -147,12 +171,28 @@ class MasterLink:
         table = (await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, self._group.complain())).get("table") or {}
         try:
             status = status_of(table) if STATUS_KEY in table else {}
-            member = self._on_told(status) if status else await _ask_rocketmq(client)
+            keys = {} if status else await ask_keys(client)
+            member = self._on_told(status) if status else _member_of(keys)
+            process = process_of(table, status) if status else rocketmq_process_of(table, keys)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
+        ha_address, is_joined = self._ha_master(), self._is_joined()
+        await self.log_source.check(client.address, process, ha_address=ha_address, is_joined=is_joined)
         return read_tables_origin(status)
+
+    async def _ask_process(self, address: str) -> BrokerProcess | None:
+        """Who the broker there is; None if it does not say."""
+        try:
+            async with self.open(address) as client:
+                table = (await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+                if STATUS_KEY in table:
+                    return process_of(table, status_of(table))
+                return rocketmq_process_of(table, await ask_keys(client))
+        except (RemotingError, RemoteProtocolError, OSError, AttributeError, TypeError, ValueError) as error:
+            logger.debug("master_link.no_answer", address=address, reason=str(error))
+            return None
 
     def _on_told(self, status: dict[str, Any]) -> GroupMember:
         return self._group.on_told(status, now=trio.current_time())
@@ -165,5 +205,8 @@ def _check_serving(address: str, status: dict[str, Any]) -> None:
 
 async def _ask_rocketmq(client: RemotingClient) -> GroupMember | None:
     """Who a RocketMQ broker is, by its configuration; None if it does not say."""
-    keys = await ask_keys(client)
+    return _member_of(await ask_keys(client))
+
+
+def _member_of(keys: dict[str, str]) -> GroupMember | None:
     return member_of(keys) if keys else None

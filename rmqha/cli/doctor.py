@@ -67,9 +67,12 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
     from rmqha.cli.doctor_members import check_members  # noqa: PLC0415
+    from rmqha.cli.doctor_file_size import check_file_size  # noqa: PLC0415
+    from rmqha.cli.doctor_masters import check_masters  # noqa: PLC0415
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415
+    from rmqha.cli.doctor_taken import check_taken  # noqa: PLC0415
     from rmqha.cli.store_place import lock_holder  # noqa: PLC0415
 
     pid = lock_holder(config.store_path_root_dir)
@@ -80,12 +83,13 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     return [
         *host.check_software(config),
         *host.check_limits(config, pid=pid or 0, files_max=files_max),
+        *check_file_size(config, pid=pid),
         *host.check_clock(config.store_path_commit_log),
         *host.check_store(config, is_running=is_running),
         *([tenant] if tenant is not None else ()),
         *check_member(config),
         *of_log,
-        *(() if is_running else check_tables(config)),
+        *(() if is_running else (*check_tables(config), *check_taken(config))),
         *host.check_disk(config),
         *host.check_certificates(config),
         *(() if tenant is not None else host.check_ports(config, is_running=is_running)),
@@ -95,6 +99,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *check_addresses(config),
         *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),
         *check_members(config, timeout_s=timeout_s),
+        *check_masters(config, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),
     ]
 

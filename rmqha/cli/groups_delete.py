@@ -70,9 +70,8 @@ def delete(
     from rmqha.codec.group_headers import DeleteSubscriptionGroupRequestHeader  # noqa: PLC0415
     from rmqha.logs import escaped  # noqa: PLC0415
 
-    named = named_brokers(addresses, timeout_s=timeout_s)
-    named.check_masters()
-    looked = ask_each(named.brokers, lambda connection, _: _look(connection, group), timeout_s=timeout_s)
+    brokers = named_brokers(addresses, timeout_s=timeout_s).masters()
+    looked = ask_each(brokers, lambda connection, _: _look(connection, group), timeout_s=timeout_s)
     found = _checked(looked, group)
     confirm(_question(group, found, keep_offsets=keep_offsets), yes=yes)
     header = DeleteSubscriptionGroupRequestHeader(group, remove_offset=not keep_offsets)

@@ -47,7 +47,7 @@ def describe(
         return is_known, group_connections(connection, group), queues if is_known or topic is None else []
 
     answers = ask_each(
-        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s
+        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).leading, ask, timeout_s=timeout_s
     )
     if not any(is_known or members or queues for _, (is_known, members, queues) in answers.found):
         raise CliError(

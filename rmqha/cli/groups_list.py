@@ -53,7 +53,7 @@ def list_groups(
         return rows
 
     answers = ask_each(
-        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s
+        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).leading, ask, timeout_s=timeout_s
     )
     rows = sorted(row for _, of_broker in answers.found for row in of_broker)
     if output == "json":

@@ -77,13 +77,12 @@ def reset(
 
     if problem := group_problem(group):
         raise click.UsageError(problem)
-    named = named_brokers(addresses, timeout_s=timeout_s)
-    named.check_masters()
+    brokers = named_brokers(addresses, timeout_s=timeout_s).masters()
 
     def look(connection: "BrokerConnection", _broker: "NamedBroker") -> "ResetPlan | None":
         return plan_reset(connection, group, topic, place)
 
-    looked = ask_each(named.brokers, look, timeout_s=timeout_s)
+    looked = ask_each(brokers, look, timeout_s=timeout_s)
     plans = {broker: plan for broker, plan in looked.found if plan is not None}
     if not plans:
         raise CliError(

@@ -16,6 +16,7 @@ from rmqha.errors import RemoteProtocolError
 T = TypeVar("T")
 
 _SLAVE: Final = "SLAVE"
+_NO_MASTER: Final = "name all of its members; where nobody leads, 'rmqha status' of each says why"
 NO_ANSWER: Final = (AttributeError, LookupError, RecursionError, RemoteProtocolError, TypeError, ValueError)
 """What comes of reading an answer that is none."""
 
@@ -27,11 +28,19 @@ class NamedBroker:
     Attributes:
         name: its brokerName; its address, if it does not tell.
         is_slave: changes go to its master instead.
+        group: the DLedger group that it is a member of; empty: none, or it does not tell.
+        term: of that group, as far as it knows.
+        master: where it says that the group's master takes clients; empty if it knows none.
+        is_starting: it tells its name, and nothing else yet.
     """
 
     address: str
     name: str
     is_slave: bool = False
+    group: str = ""
+    term: int = 0
+    master: str = ""
+    is_starting: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,15 +50,38 @@ class NamedBrokers:
     brokers: tuple[NamedBroker, ...]
     name_servers: tuple[str, ...]
 
-    def check_masters(self) -> None:
-        """Raise CliError if one is a slave: its tables are its master's."""
-        for broker in self.brokers:
+    @property
+    def leading(self) -> tuple[NamedBroker, ...]:
+        """All, but of each DLedger group its master alone, or one member if that is not among them."""
+        found = dict[tuple[str, str], NamedBroker]()
+        members = {(one.name, one.group) for one in self.brokers if one.group}
+        grouped = {name for name, _ in members}
+        for one in self.brokers:
+            key = (one.name, one.group) if one.group else (one.address, "")
+            known = found.get(key)
+            if one.is_starting and one.name in grouped:
+                continue
+            if known is None or (known.is_slave, -known.term) > (one.is_slave, -one.term):
+                found[key] = one
+        return tuple(found.values())
+
+    def masters(self) -> tuple[NamedBroker, ...]:
+        """Those to change. Raises CliError if one is a slave: its tables are its master's."""
+        for broker in self.leading:
+            if broker.is_slave and broker.group:
+                elected = f"name the master with --broker: {broker.master}" if broker.master else _NO_MASTER
+                raise CliError(
+                    f"nothing can be changed at {broker.address}: it is no master of its DLedger group {broker.group}",
+                    why="topics, groups and offsets are changed at the member that leads, and the others copy them",
+                    hint=elected,
+                )
             if broker.is_slave:
                 raise CliError(
                     f"nothing can be changed at {broker.address}: it is a slave",
                     why="topics, groups and offsets are its master's, which it copies",
                     hint="name the master with --broker",
                 )
+        return self.leading
 
 
 @dataclass(frozen=True)
@@ -104,7 +136,18 @@ def _described(address: str, answer: RemotingCommand) -> NamedBroker:
     """A broker that does not tell is taken for a master: it refuses by itself what it does not take."""
     try:
         facts = json.loads(loads(bytes(answer.body))["table"][STATUS_KEY])
-        return NamedBroker(address, str(facts["broker_name"]), is_slave=facts["role"] == _SLAVE)
+        name, member = str(facts["broker_name"]), facts.get("dledger")
+        if member is None:
+            is_slave, is_starting = facts["role"] == _SLAVE, bool(facts.get("starting"))
+            return NamedBroker(address, name, is_slave=is_slave, is_starting=is_starting)
+        return NamedBroker(
+            address,
+            name,
+            is_slave=not facts["is_master"],
+            group=str(member["group"]),
+            term=int(member["term"]),
+            master=str(member["master"] or ""),
+        )
     except NO_ANSWER:
         return NamedBroker(address, address)
 

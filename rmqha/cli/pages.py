@@ -6,6 +6,8 @@ In an installation from a wheel the pages are in ``share/doc/rmqha``, below the 
 from enum import StrEnum
 from typing import Any, Final
 
+from rmqha.errors import FILE_SIZE_LIMIT
+
 _DOCS: Final = "docs/"
 _HA_PEERS: Final = "haPeers"
 _HOLDS_MORE: Final = "holds messages beyond this log's end"
@@ -66,6 +68,8 @@ def refusal_of(facts: dict[str, Any]) -> str:
         return see(f"{refusal}. No restart repairs that", Page.DAMAGED)
     if OTHER_BYTES in refusal:
         return see(refusal, Page.DIVERGED)
+    if FILE_SIZE_LIMIT in refusal:
+        return see(f"{refusal}. Raise that limit, then restart this broker", Page.WRITE_FAILED)
     if facts.get("needs_restart"):
         return see(f"{refusal}. Repair the disk, then restart this broker", Page.WRITE_FAILED)
     is_about_peers = _HA_PEERS in refusal or _HOLDS_MORE in refusal

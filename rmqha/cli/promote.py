@@ -39,11 +39,9 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
 @click.option("--accept-unknown-queue-ends", is_flag=True, help="Though queues without a message may begin at 0 again.")
 @click.option("--accept-later-begin", is_flag=True, help="Though another slave's log begins earlier than this one's.")
 @click.option("--accept-lost-tail", is_flag=True, help="Though messages of --old-store are not in this slave's log.")
-@click.option(
-    "--accept-damage",
-    is_flag=True,
-    help="Though this slave's log has damaged records, a start cut it, or its tables were lost.",
-)
+@click.option("--accept-damage", is_flag=True, help="Though this slave's log has damaged records, or a start cut it.")
+@click.option("--accept-lost-tables", is_flag=True,
+              help="Though this slave never had its master's topics, groups and offsets, or lost them.")  # fmt: skip
 @click.option("--execute", is_flag=True, help="Change the file. Without, nothing is changed.")
 @click.option("--timeout", "timeout_s", type=SECONDS, default=3.0, show_default=True, metavar="SECONDS",
               help="For each answer.")  # fmt: skip
@@ -52,18 +50,16 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
 @click.pass_context
 def promote(
     ctx: click.Context,
+    /,
     path: Path,
     *,
     role: str,
     peers: tuple[str, ...],
     old_store: Path | None,
-    accept_unknown_queue_ends: bool,
-    accept_later_begin: bool,
-    accept_lost_tail: bool,
-    accept_damage: bool,
     execute: bool,
     timeout_s: float,
     output: str,
+    **accept: bool,
 ) -> None:
     """Make a running slave's broker.conf a master's: role, brokerId 0, no master to copy from. A copy is kept.
 
@@ -83,14 +79,9 @@ def promote(
     others = ask_replicas(addresses, config, own, timeout_s=timeout_s)
     end = own.get("max_offset") or 0
     old = look_at_old_store(old_store, config.store_path_commit_log, end) if old_store is not None else None
-    accepted = {
-        "--accept-unknown-queue-ends": accept_unknown_queue_ends,
-        "--accept-later-begin": accept_later_begin,
-        "--accept-lost-tail": accept_lost_tail,
-        "--accept-damage": accept_damage,
-    }
+    accepted = {f"--{name.replace('_', '-')}" for name, is_given in accept.items() if is_given}
     found = obstacles(own, others, old)
-    in_the_way = [one for one in found if not accepted.get(one.accepted_by, False)]
+    in_the_way = [one for one in found if one.accepted_by not in accepted]
     told = [*stakes(own, others, old), *_not_compared(others), *_awaited_as_master(config), *map(_silent, silent)]
     changes = {"brokerRole": role, "brokerId": "0", "haMasterAddress": None, "masterAddress": None}
     if output == "text":

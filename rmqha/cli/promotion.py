@@ -10,6 +10,7 @@ from rmqha.cli.verdict import page_of
 _MAY_NOT: Final = "it should not be made master"
 _NOT_TAKEN: Final = "were not taken over"
 """How a slave's status says either (rmqha/broker/tables/queue_ends_client.py)."""
+_OLDER_TABLES: Final = "its topics, groups and consumers' offsets are those that it had before its last start"
 _FOLLOWS: Final = "transfer"
 _UNFIT_STATES: Final = ("diverged", "failed", "misconfigured", "below-min", "comparing")
 
@@ -159,14 +160,20 @@ def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
     for damage in filter(None, (own.get("damaged_records"), own.get("dropped"))):
         told = "promote another one, or copy a sound log here first: 'rmqha log verify' tells which is"
         yield Obstacle(damage, told, accepted_by="--accept-damage")
-    not_learned = own.get("not_learned", ())
-    if own.get("lost_tables") and any(_NOT_TAKEN in reason for reason in not_learned):
+    not_learned, not_taken = own.get("not_learned", ()), own.get("tables_not_taken")
+    if not_taken or (own.get("lost_tables") and not _has_taken(own)):
         told = "promote another one: with its master's tables go commits, prohibitions, deletions and empty topics"
-        yield Obstacle(own["lost_tables"], told, accepted_by="--accept-damage")
+        what = "; ".join(filter(None, [not_taken, own.get("lost_tables")]))
+        yield Obstacle(what, f"{told}. {Page.LOST_TABLES}", accepted_by="--accept-lost-tables")
     for reason in not_learned:
         if reason.startswith(_MAY_NOT):
             told = "promote another one; queues without a message would begin at 0 again"
             yield Obstacle(reason, told, accepted_by="--accept-unknown-queue-ends")
+
+
+def _has_taken(own: dict[str, Any]) -> bool:
+    """Whether a slave has taken its master's tables over since its start."""
+    return not any(_NOT_TAKEN in reason for reason in own.get("not_learned", ()))
 
 
 def stakes(own: dict[str, Any], others: Iterable[Replica], old_store: OldStore | None = None) -> list[str]:
@@ -175,6 +182,8 @@ def stakes(own: dict[str, Any], others: Iterable[Replica], old_store: OldStore |
     unflushed = own.get("max_offset", 0) - own.get("flushed_offset", 0)
     if unflushed > 0:
         lines.append(f"{unflushed:,} bytes of it are not flushed: gone, should this machine lose power now")
+    if not (_has_taken(own) or own.get("tables_not_taken") or own.get("lost_tables")):
+        lines.append(_OLDER_TABLES)
     for one in others:
         if one.facts is not None and "max_offset" in one.facts:
             lines.append(_line(one.address, one.facts))

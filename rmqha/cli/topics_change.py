@@ -119,13 +119,12 @@ def _change(
 
     if problem := topic_problem(topic):
         raise click.UsageError(problem)
-    named = named_brokers(addresses, timeout_s=timeout_s)
-    named.check_masters()
+    brokers = named_brokers(addresses, timeout_s=timeout_s).masters()
 
     def look(connection: "BrokerConnection", broker: "NamedBroker") -> "TopicConfig":
         return wanted(topic_configs(connection).get(topic), broker.name)
 
-    looked = ask_each(named.brokers, look, timeout_s=timeout_s)
+    looked = ask_each(brokers, look, timeout_s=timeout_s)
     configs = dict(looked.found)
 
     def change(connection: "BrokerConnection", broker: "NamedBroker") -> None:

@@ -43,7 +43,7 @@ def delete(
     from rmqha.logs import escaped  # noqa: PLC0415
 
     named = named_brokers(addresses, timeout_s=timeout_s)
-    named.check_masters()
+    brokers = named.masters()
 
     def look(connection: "BrokerConnection", _broker: "NamedBroker") -> tuple[int, list[str]] | None:
         if topic not in topic_configs(connection):
@@ -51,7 +51,7 @@ def delete(
         messages = sum(queue.end - queue.first for queue in topic_stats(connection, topic))
         return messages, groups_of_topic(connection, topic)
 
-    looked = ask_each(named.brokers, look, timeout_s=timeout_s)
+    looked = ask_each(brokers, look, timeout_s=timeout_s)
     found = {broker: told for broker, told in looked.found if told is not None}
     if not found:
         raise CliError(

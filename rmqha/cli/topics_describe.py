@@ -44,7 +44,7 @@ def describe(ctx: click.Context, topic: str, *, addresses: tuple[str, ...], outp
         return config, topic_stats(connection, topic), groups_of_topic(connection, topic)
 
     answers = ask_each(
-        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s
+        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).leading, ask, timeout_s=timeout_s
     )
     found = {
         broker.name: (config, queues, groups)

@@ -39,7 +39,7 @@ def list_topics(
         return [one for name, one in topics.items() if with_all or not (name in hidden or is_of_a_group(name))]
 
     answers = ask_each(
-        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).brokers, ask, timeout_s=timeout_s
+        named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).leading, ask, timeout_s=timeout_s
     )
     rows = sorted(
         (one.topic_name, broker.name, one.write_queue_nums, one.read_queue_nums, perm_text(one.perm))

@@ -44,7 +44,9 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
                      push2_slave_max_offset, live_slaves, below_needed_s, replicated_offset, proven_offset, refusals
     ha_client        asdict(HAClientInfo) on a slave, else None
     circle           that the broker which a slave follows follows the slave, in a sentence, or None
+    log_master       on a slave: where the master takes clients from which its log comes, as that one says; or None
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
+    tables_not_taken  that a slave has not had its master's tables since its store lacks them, in a sentence, or None
     topics_awaited   whether a slave's log has told of a topic that no table of its master had yet, for a second or two
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
     place_taken      name servers where another broker registers in this one's place, a sentence each; likewise
@@ -67,6 +69,7 @@ from rmqha.cli.dledger_verdict import judge_member
 from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see, waits_for
 from rmqha.cli.span import span
 from rmqha.codec.codes import STATUS_KEY
+from rmqha.replication.log_master import ANOTHER_MASTER
 
 IN_SYNC: Final = "in-sync"
 _DEPARTED_TOLD_MAX: Final = 3
@@ -357,7 +360,8 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     )
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
-    in_sync = not reasons and behind == 0 and not facts.get("topics_awaited")
+    lacks_tables = facts.get("topics_awaited") or facts.get("tables_not_taken")
+    in_sync = not reasons and behind == 0 and not lacks_tables
     reasons += [_silent(facts, client, "its master")] if state in _SLAVE_GOOD and _is_late(facts, client) else []
     reasons += _clashes(facts)
     level = "failed" if failed else "degraded" if reasons else "ok"
@@ -366,7 +370,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
 
 def _not_learned(told: str) -> str:
     if _REFUSED_ACCOUNT not in told:
-        return see(told, Page.SLAVE_WAITS)
+        return see(told, Page.MIXED_UP if ANOTHER_MASTER in told else Page.SLAVE_WAITS)
     return see(f"{told}. Correct the account in the file of aclCredentialsPath: it is read again", Page.ACCOUNTS)
 
 

@@ -16,6 +16,8 @@ from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Stream
 
+_LOOKS_AT_ROOM_S: Final = 1.0
+
 
 class UnfitMasterError(RemoteProtocolError):
     """This master's log does not continue the local one; nothing was changed on either side.
@@ -27,6 +29,10 @@ class UnfitMasterError(RemoteProtocolError):
     def __init__(self, state: ClientState, message: str) -> None:
         self.state: Final = state
         super().__init__(message)
+
+
+def _without_room(lack: str) -> UnfitMasterError:
+    return UnfitMasterError(ClientState.DISK_FULL, f"nothing can be taken here: {lack}")
 
 
 class SlaveConnection:
@@ -50,7 +56,7 @@ class SlaveConnection:
     ) -> None:
         self._log: Final = log
         self._waits_for_space: Final = waits_for_space
-        self._silence_max_s: Final = silence_max_s
+        self._without_room_max_s: Final = silence_max_s
         self._is_finished: Final = is_finished
         self._beside: Final = beside
         self._on_joined: Final = on_joined
@@ -102,7 +108,8 @@ class SlaveConnection:
             trio.BrokenResourceError: the connection ended.
         """
         async with trio.open_nursery() as nursery:
-            for part in (self._receive, self._receiver.watch, self._make_durable, self._send_reports, self._beside):
+            receiving = (self._receive, self._receiver.watch, self._leave_without_room)
+            for part in (*receiving, self._make_durable, self._send_reports, self._beside):
                 nursery.start_soon(self._run_part, part, nursery.cancel_scope)
         if self._failure is not None:
             raise self._failure
@@ -152,15 +159,21 @@ class SlaveConnection:
             self._on_joined()
 
     async def _wait_for_space(self, lack: str) -> None:
-        """A slave on a full disk stops reading; a master at its start cannot wait, and gives up.
+        """A slave on a full disk stops reading; a master at its start cannot wait, and gives up."""
+        if not self._waits_for_space:
+            raise _without_room(lack)
+        await self._log.wait_writable()
 
-        Nor does a slave for long: while it is connected, its master counts it, and each send waits for it in vain.
-        """
-        if self._waits_for_space:
-            with trio.move_on_after(self._silence_max_s):
-                await self._log.wait_writable()
-                return
-        raise UnfitMasterError(ClientState.DISK_FULL, f"nothing can be taken here: {lack}")
+    async def _leave_without_room(self) -> None:
+        """Its master counts on it, and what it sends may fill buffers for hours before it notices."""
+        had_room_at = trio.current_time()
+        while True:
+            await trio.sleep(_LOOKS_AT_ROOM_S)
+            now, lack = trio.current_time(), self._log.lack_of_room
+            if not lack:
+                had_room_at = now
+            elif now >= had_room_at + self._without_room_max_s:
+                raise _without_room(lack)
 
     def _why_ended(self) -> str:
         if self._has_received:

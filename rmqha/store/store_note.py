@@ -8,6 +8,7 @@
   (rmqha/broker/classic/takes_tables_back.py).
 * ``tablesLost``: ``config`` was gone beside a log, and no peer has told the tables of the group since (likewise).
 * ``tablesOlder``: one table alone was gone, or a longer peer's could not be had (likewise).
+* ``tablesNotTaken``: a slave has not had its master's tables, or lost some (rmqha/broker/classic/taken_tables.py).
 """
 
 from typing import Final

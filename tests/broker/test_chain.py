@@ -72,7 +72,7 @@ async def test_a_broker_is_asked_by_the_address_that_is_its_own(autojump_clock: 
     follower = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.1:20912", "haListenPort": "30000"})
     async with first.broker(), follower.broker() as slave:
         probe = replication_of(slave).master_link.probe
-        known = GroupMember("broker-a", 0, FILE)
+        known = GroupMember("broker-a", 0, FILE, cluster="DefaultCluster")
         by_master_address = await probe(MasterAddress("10.0.0.1", 20912))
         assert by_master_address == LogRange(0, 0, checks_reports=True, member=known)
         assert await probe(MasterAddress("10.0.0.2", 30000)) is None

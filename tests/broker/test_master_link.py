@@ -28,9 +28,11 @@ def link_of(net: SimNet, host: str, **settings: str) -> MasterLink:
     return link_with(net, host, Machine(net, host).controller(**settings).config)
 
 
-def link_with(net: SimNet, host: str, config: BrokerConfig) -> MasterLink:
+def link_with(
+    net: SimNet, host: str, config: BrokerConfig, *, ha_master: Callable[[], tuple[str, int] | None] = lambda: None
+) -> MasterLink:
     group = ReplicationGroup(config, slave_addresses=lambda: (), name_slave=lambda _host, _port, _name: None)
-    return MasterLink(net.host(host).mount(), config, group)
+    return MasterLink(net.host(host).mount(), config, group, ha_master=ha_master)
 
 
 SLAVE = {

@@ -8,10 +8,13 @@ from rmqha.cli.main import run
 from rmqha.cli.named_brokers import NamedBroker, ask_each, named_brokers
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.java_json import loads
+from rmqha.codec.remoting import RemotingCommand
+from tests.cli.facts import member
 from tests.cli.fake_brokers import FakeBrokers, answer, runtime
 
 RUNTIME, CLUSTER = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CLUSTER_INFO
-A, B, NS = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.9:9876"
+A, B, C, D = (f"10.0.0.{number}:10911" for number in range(1, 5))
+NS = "10.0.0.9:9876"
 
 
 def cluster(**addresses: dict[str, str]) -> dict[str, object]:
@@ -26,13 +29,51 @@ def test_a_name_server_stands_for_its_masters_or_slaves_without_one(fake_brokers
     assert named.brokers == (NamedBroker(A, "a"), NamedBroker(B, "b", is_slave=True))
     assert named.name_servers == (NS,)
     with pytest.raises(CliError, match=f"nothing can be changed at {B}: it is a slave"):
-        named.check_masters()
+        named.masters()
 
 
 def test_a_rocketmq_broker_is_called_by_its_address_and_one_that_refuses_is_a_broker(fake_brokers: FakeBrokers) -> None:
     refusing = answer(code=1, remark="AclException: no accessKey")
     fake_brokers.answers = {A: {RUNTIME: answer({"table": {}})}, B: {RUNTIME: refusing}}
     assert named_brokers([A, B], timeout_s=1).brokers == (NamedBroker(A, A), NamedBroker(B, B))
+
+
+def of_group(*, is_master: bool = False, term: int = 3, **more: object) -> RemotingCommand:
+    facts = member("LEADER" if is_master else "FOLLOWER", is_master=is_master, term=term, master=more.pop("master", A))
+    return runtime(**facts | {"broker_name": "n"} | more)
+
+
+@pytest.mark.parametrize("order", [(A, B), (B, A)])
+def test_of_a_dledger_group_the_master_alone_is_asked_and_changed(
+    order: tuple[str, str], fake_brokers: FakeBrokers
+) -> None:
+    """The one was changed, and then the other refused; or the other way round."""
+    fake_brokers.answers = {
+        A: {RUNTIME: of_group(is_master=True)},
+        B: {RUNTIME: of_group()},
+        C: {RUNTIME: runtime(broker_name="c")},
+        D: {RUNTIME: runtime(broker_name="n", starting={"for_s": 1})},
+    }
+    named = named_brokers([*order, C, D], timeout_s=1)
+    assert [one.address for one in named.leading] == [A, C]
+    assert named.masters() == named.leading
+    assert len(named.brokers) == 4
+    fake_brokers.answers[B] = {RUNTIME: of_group(is_master=True, term=4)}
+    assert [one.address for one in named_brokers(order, timeout_s=1).masters()] == [B], "A was told of nothing since"
+
+
+def test_a_dledger_group_whose_master_is_not_named_is_not_changed(fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {B: {RUNTIME: of_group()}, C: {RUNTIME: of_group(master=None)}}
+    named = named_brokers([B, C], timeout_s=1)
+    assert [one.address for one in named.leading] == [B]
+    with pytest.raises(
+        CliError, match=f"nothing can be changed at {B}: it is no master of its DLedger group g"
+    ) as told:
+        named.masters()
+    assert told.value.hint == f"name the master with --broker: {A}"
+    with pytest.raises(CliError, match="no master of its DLedger group") as told:
+        named_brokers([C], timeout_s=1).masters()
+    assert "where nobody leads" in told.value.hint
 
 
 def test_what_is_neither_and_a_name_server_without_brokers_are_said(fake_brokers: FakeBrokers) -> None:

@@ -124,7 +124,7 @@ def test_a_lost_tail_unknown_queue_ends_and_damage_can_be_accepted() -> None:
 @pytest.mark.parametrize(
     ("not_learned", "accepted"),
     [
-        (["topics, groups and consumers' offsets were not taken over: x"], ["--accept-damage"]),
+        (["topics, groups and consumers' offsets were not taken over: x"], ["--accept-lost-tables"]),
         (["topics, groups and consumers' offsets are not the newest: x"], []),
         ([], []),
     ],
@@ -135,6 +135,19 @@ def test_a_slave_without_tables_is_promoted_where_it_has_taken_its_master_s_sinc
     """Commits, prohibitions and deletions of the whole group were lost, and "nothing is in the way"."""
     own = slave("waiting", not_learned=not_learned, lost_tables="topics.json was no table")
     assert [one.accepted_by for one in obstacles(own, [])] == accepted
+
+
+def test_a_slave_that_never_had_tables_is_told_from_one_that_has_those_of_before_its_restart() -> None:
+    """The one loses all offsets and prohibitions, the other ten seconds of them: both said the same."""
+    not_learned = ["topics, groups and consumers' offsets were not taken over: no answer", UNKNOWN]
+    never, before = (
+        slave("waiting", not_learned=not_learned, tables_not_taken=told) for told in ("it never had them", None)
+    )
+    accepted = [[one.accepted_by for one in obstacles(own, [])] for own in (never, before)]
+    assert accepted == [["--accept-lost-tables", "--accept-unknown-queue-ends"], ["--accept-unknown-queue-ends"]]
+    assert obstacles(never, [])[0].next.endswith(Page.LOST_TABLES)
+    lines = ["\n".join(stakes(own, [])) for own in (never, before)]
+    assert ["those that it had before its last start" in one for one in lines] == [False, True]
 
 
 def test_what_is_at_stake_is_told() -> None:

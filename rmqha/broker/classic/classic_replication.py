@@ -15,6 +15,7 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
+from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN, TakenTables
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.identity import Identity
@@ -90,13 +91,14 @@ class ClassicReplication:
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
         self.group: Final = self._make_group()
-        self.master_link: Final = MasterLink(self._network, config, self.group)
+        self.master_link: Final = self._make_master_link()
         self.slave_synchronize: Final = SlaveSynchronize(self.master_link, metadata)
         self._probe: Final = probe or self.master_link.probe
         self._introduce: Final = None if probe else self.master_link.introduce
         self.ha_client: Final = self._make_ha_client(chance) if config.is_slave else None
         self._followed: Final = self._make_followed(self.ha_client) if self.ha_client is not None else None
         self._takes_back: Final = self._make_takes_back()
+        self._taken_tables: Final = self._make_taken_tables()
         self.catch_up: Final = self._make_catch_up(chance)
         self._address: Final = address
         self._names: Final = NameServers(
@@ -125,6 +127,14 @@ class ClassicReplication:
             name_slave=self.ha_service.name_slave,
             trouble=self._store.running_flags.refusal if self._config.is_slave else str,
         )
+
+    def _make_master_link(self) -> MasterLink:
+        ha_master, is_joined = self._ha_master, self._is_joined
+        return MasterLink(self._network, self._config, self.group, ha_master=ha_master, is_joined=is_joined)
+
+    def _make_taken_tables(self) -> TakenTables:
+        note = StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/{TABLES_NOT_TAKEN}")
+        return TakenTables(note, self._store, self._metadata, is_slave=self._config.is_slave)
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(
@@ -231,6 +241,14 @@ class ClassicReplication:
         behind = address_behind(split_address(config.ha_master_address)) if config.ha_master_address else ""
         return named or behind
 
+    def _ha_master(self) -> tuple[str, int] | None:
+        """The HA port from which a slave copies its log, as far as it is known."""
+        named = self._config.ha_master_address or (self._found.ha_address if self._found else "")
+        return split_told_address(named) if named and self._config.is_slave else None
+
+    def _is_joined(self) -> bool:
+        return self.ha_client is not None and self.ha_client.is_joined
+
     def _on_master(self, found: FoundMaster) -> None:
         """A name server has named a slave's master."""
         self._found = found
@@ -277,10 +295,12 @@ class ClassicReplication:
 
     async def open(self) -> None:
         """As :meth:`Replication.open`."""
+        await self._taken_tables.begin()
         if options.peers_to_ask(self._config):
             await self._takes_back.note_loss()
         else:
             await self._takes_back.forget_loss()
+        await self._taken_tables.settle()
         await self.catch_up.run()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -289,6 +309,7 @@ class ClassicReplication:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
             nursery.start_soon(self._finish_taking_back)
+            nursery.start_soon(self._taken_tables.run, lambda: self.slave_synchronize.rounds > 0)
             if self.ha_client is not None and self._followed is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._followed.run, self.ha_client)
@@ -368,7 +389,9 @@ class ClassicReplication:
             "ha": plain(self.ha_service.info()),
             "ha_client": plain(self.ha_client.info()) if self.ha_client is not None else None,
             "circle": (self._config.is_slave and self.group.circle()) or None,
+            "log_master": self.master_link.log_source.master or None,
             "not_learned": self._followed.not_learned() if self._followed is not None else [],
+            "tables_not_taken": self._taken_tables.lack or None,
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             **self._names.facts(),
             "credentials_kept": self.master_link.credentials_kept or None,

@@ -1,0 +1,82 @@
+"""TakenTables: whether a slave's store has had its master's tables, kept beside it: as a master it would lack them."""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from rmqha.broker.tables.metadata import MetadataService
+from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.message_store import DefaultMessageStore
+from rmqha.store.store_note import StoreNote
+
+logger = structlog.get_logger()
+
+TABLES_NOT_TAKEN: Final = "tablesNotTaken"
+"""The note's name, in ``storePathRootDir``."""
+_LOOKS_AGAIN_S: Final = 0.2
+_LACKS: Final = (
+    "this slave has not had its master's topics, groups and consumers' offsets since its store was made or lost them: "
+    "as a master it would begin with what its log tells, and consumers anew"
+)
+_NEVER_HAD: Final = (
+    "this store was a slave's that had not taken over its master's topics, groups and consumers' offsets: they are "
+    "those that the log tells of, or another broker of this group"
+)
+
+
+class TakenTables:
+    """Of one store; without a note nothing is known to be missing, as of stores that RocketMQ made."""
+
+    def __init__(
+        self, note: StoreNote, store: DefaultMessageStore, metadata: MetadataService, *, is_slave: bool
+    ) -> None:
+        """Nothing is looked at yet."""
+        self._note: Final = note
+        self._store: Final = store
+        self._metadata: Final = metadata
+        self._is_slave: Final = is_slave
+
+    @property
+    def lack(self) -> str:
+        """What a slave has not had, in a sentence; empty if it has, or is none."""
+        return _LACKS if self._is_slave and self._note.is_there else ""
+
+    async def begin(self) -> None:
+        """Before anything is saved: note of a slave that it has no table yet; of a master see what a slave noted.
+
+        Raises:
+            StoreReadError: whether it is noted cannot be seen.
+        """
+        metadata, is_noted = self._metadata, self._note.look()
+        if not self._is_slave and is_noted:
+            metadata.had_topics = False  # those that are there a slave made of its log
+            if self._store.min_offset < self._store.max_offset:
+                metadata.files.lost.append(_NEVER_HAD)
+                logger.warning("tables.never_had", reason=_NEVER_HAD)
+        elif self._is_slave and (not metadata.had_topics or metadata.files.lost):
+            try:
+                await self._note.make_in_thread()
+            except StoreWriteError as error:
+                logger.warning("tables.not_noted", reason=str(error))
+
+    async def settle(self) -> None:
+        """A master's tables count from now on: who could know more is noted by now, or the operator has decided."""
+        if not self._is_slave:
+            await self._forget()
+
+    async def run(self, has_taken: Callable[[], bool]) -> None:
+        """Keep the note of a slave until its master's tables are here, and saved."""
+        while self._is_slave and self._note.is_there:
+            if has_taken():
+                await self._metadata.save()
+                if not self._metadata.trouble:
+                    await self._forget()
+            await trio.sleep(_LOOKS_AGAIN_S)
+
+    async def _forget(self) -> None:
+        try:
+            await self._note.remove_in_thread()
+        except (StoreWriteError, StoreReadError) as error:
+            logger.warning("tables.not_noted", reason=str(error))

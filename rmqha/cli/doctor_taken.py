@@ -1,0 +1,30 @@
+"""``rmqha doctor``: a store that has not had the tables of the master whose log it holds, as its slave has noted."""
+
+from collections.abc import Iterator
+
+from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN
+from rmqha.cli.finding import FAIL, WARN, Finding
+from rmqha.cli.pages import Page
+from rmqha.config import BrokerConfig
+from rmqha.errors import StoreReadError
+from rmqha.store.os_disk import OsDisk
+
+
+def check_taken(config: BrokerConfig) -> Iterator[Finding]:
+    """Of a broker that does not run: what its start would begin with."""
+    try:
+        is_noted = OsDisk().exists(f"{config.store_path_root_dir}/{TABLES_NOT_TAKEN}")
+    except StoreReadError:
+        return  # that it cannot be looked at is told of the store
+    if not is_noted or config.enable_dleger_commit_log:
+        return
+    what = f"{TABLES_NOT_TAKEN}: as a slave it has not had its master's topics, groups and consumers' offsets"
+    if config.is_slave:
+        told = f"start it beside its master until 'rmqha status --wait in-sync' of this slave ends; {Page.SLAVE_WAITS}"
+        yield Finding(WARN, "tables", f"{what}: no backup, and not to be made master", told)
+    elif config.ha_peers:
+        told = f"start this broker with all of them; {Page.LOST_TABLES}"
+        yield Finding(WARN, "tables", f"{what}; a start takes them from haPeers", told)
+    else:
+        told = f"name the HA ports of brokers that have them as haPeers, or take another store; {Page.LOST_TABLES}"
+        yield Finding(FAIL, "tables", f"{what}; a start begins with what the log tells, and consumers anew", told)

@@ -1,0 +1,109 @@
+"""A slave that never had its master's tables: it knows that after a restart, and as a master, too."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.cli.pages import Page
+from rmqha.cli.verdict import Verdict, judge
+from tests.broker.machines import Machine, ask, send_request
+from tests.broker.test_pair import SLAVE, status
+from tests.sim.sim_net import SimNet
+
+MASTER = {"brokerRole": "ASYNC_MASTER"}
+NOTE = "/store/tablesNotTaken"
+NOBODY = {"masterAddress": "10.0.0.1:10999"}
+NEVER_HAD = "a slave's that had not taken over its master's topics, groups and consumers' offsets"
+
+
+class Group:
+    def __init__(self) -> None:
+        net = SimNet()
+        self.master = Machine(net, "10.0.0.1", MASTER)
+        self.lacking = Machine(net, "10.0.0.2", SLAVE)
+        self.whole = Machine(net, "10.0.0.3", SLAVE | {"brokerId": "2"})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[BrokerController]:
+        """The master, at which a group has consumed; both slaves have its log, and one its tables."""
+        async with self.master.broker() as master, self.whole.broker(), self.lacking.broker(**NOBODY):
+            async with self.master.client() as client:
+                for _ in range(5):
+                    await ask(client, send_request(b"x"))
+            master.offsets.commit_offset("group", "t", 0, offset=3)
+            await trio.sleep(30)
+            yield master
+
+
+async def verdict_of(machine: Machine) -> Verdict:
+    async with machine.client() as client:
+        return judge(await status(client))
+
+
+async def lack_of(machine: Machine) -> object:
+    async with machine.client() as client:
+        return (await status(client))["tables_not_taken"]
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+async def test_a_store_whose_slave_never_had_tables_says_so_as_a_master(
+    group: Group, autojump_clock: MockClock
+) -> None:
+    async with group.running():
+        assert not (await verdict_of(group.lacking)).in_sync
+    async with group.lacking.broker(**NOBODY):
+        await trio.sleep(30)
+    with capture_logs() as logs:
+        async with group.lacking.broker(**MASTER, brokerId="0", haMasterAddress="", masterAddress=""):
+            verdict = await verdict_of(group.lacking)
+    assert verdict.level == "degraded"
+    (reason,) = [one for one in verdict.reasons if NEVER_HAD in one]
+    assert reason.endswith(Page.LOST_TABLES)
+    assert "tables.never_had" in [line["event"] for line in logs]
+    async with group.lacking.broker(**MASTER, brokerId="0", haMasterAddress="", masterAddress=""):
+        assert (await verdict_of(group.lacking)).level == "ok", "its operator has decided"
+
+
+async def test_as_a_master_it_asks_its_peers_for_what_it_never_had(group: Group, autojump_clock: MockClock) -> None:
+    async with group.running():
+        pass
+    master = MASTER | {"brokerId": "0", "haMasterAddress": "", "masterAddress": "", "haPeers": "10.0.0.3:10912"}
+    async with group.lacking.broker(**master):
+        await trio.sleep(90)
+        assert "10.0.0.3:10912 of haPeers have yet to tell" in str((await verdict_of(group.lacking)).reasons)
+    async with group.lacking.broker(**master) as broker, group.whole.broker():
+        await trio.sleep(60)
+        assert broker.offsets.query_offset("group", "t", 0) == 3
+
+
+async def test_a_slave_that_has_its_masters_tables_notes_nothing(group: Group, autojump_clock: MockClock) -> None:
+    async with group.running():
+        assert (await verdict_of(group.whole)).in_sync
+        assert await lack_of(group.whole) is None
+        assert "as a master it would begin with what its log tells" in str(await lack_of(group.lacking))
+    async with group.master.broker(), group.lacking.broker():
+        await trio.sleep(30)
+        assert (await verdict_of(group.lacking)).in_sync
+        assert await lack_of(group.lacking) is None
+    for machine in (group.whole, group.lacking):
+        assert not machine.disk.mount().exists(NOTE)
+    async with group.lacking.broker(**MASTER, brokerId="0", haMasterAddress="", masterAddress="") as broker:
+        assert (await verdict_of(group.lacking)).level == "ok"
+        assert broker.offsets.query_offset("group", "t", 0) == 3
+
+
+async def test_an_empty_store_of_a_slave_lacks_nothing_as_a_master(group: Group, autojump_clock: MockClock) -> None:
+    async with group.lacking.broker(**NOBODY):
+        await trio.sleep(30)
+    async with group.lacking.broker(**MASTER, brokerId="0", haMasterAddress="", masterAddress=""):
+        assert (await verdict_of(group.lacking)).level == "ok"
+    assert not group.lacking.disk.mount().exists(NOTE)

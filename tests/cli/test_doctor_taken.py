@@ -1,0 +1,30 @@
+"""`rmqha doctor`: a store whose slave never had its master's tables."""
+
+from pathlib import Path
+
+import pytest
+
+from rmqha.cli.doctor_taken import check_taken
+from rmqha.config import load_config
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "said"),
+    [
+        (
+            {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.1:10912"},
+            "warn",
+            "no backup, and not to be made master",
+        ),
+        ({"haPeers": "10.0.0.2:10912"}, "warn", "a start takes them from haPeers"),
+        ({}, "fail", "a start begins with what the log tells, and consumers anew"),
+    ],
+)
+def test_what_a_slave_has_noted_is_told_before_a_start(
+    settings: dict[str, str], level: str, said: str, tmp_path: Path
+) -> None:
+    config = load_config(None, {"storePathRootDir": str(tmp_path)} | settings)
+    assert list(check_taken(config)) == []
+    (tmp_path / "tablesNotTaken").touch()
+    (finding,) = check_taken(config)
+    assert (finding.level, finding.area, said in finding.what) == (level, "tables", True)
