@@ -70,8 +70,8 @@ class SlaveSynchronize:
         self.origin = TablesOrigin()
         self.has_taken = False
         self._awaited_since = inf
-        self._is_merged = False
-        """The master has yet to hear a peer of its, which may know what it lacks: what is known later here stays."""
+        self._is_its_lost = False
+        """The master's tables were lost, and it has yet to hear a peer of its: what is known later here stays."""
         self._known_topics = frozenset[str]()
         """Those that the log alone had told of when tables were asked for the last time."""
         self._woken = trio.Event()
@@ -134,7 +134,7 @@ class SlaveSynchronize:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
                 self._check_are_its(origin, term, now=trio.current_time())
-                self._is_merged = origin.are_awaited or origin.are_to_be_heard
+                self._is_its_lost = origin.are_awaited
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -252,7 +252,7 @@ class SlaveSynchronize:
 
     async def _take_over_topics(self, client: RemotingClient) -> None:
         topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
-        if topics and self._is_merged:
+        if topics and self._is_its_lost:
             self._topics.merge(topics, log_end=await ask_log_end(client), is_lost=False)
         elif topics:
             self._topics.replace(topics)
@@ -272,7 +272,7 @@ class SlaveSynchronize:
     async def _take_over_groups(self, client: RemotingClient) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
-        if self._is_merged:
+        if self._is_its_lost:
             self._groups.merge(groups, is_lost=False)
         else:
             self._groups.replace(groups)

@@ -66,9 +66,9 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_host as host  # noqa: PLC0415
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
-    from rmqha.cli.doctor_members import check_members  # noqa: PLC0415
     from rmqha.cli.doctor_file_size import check_file_size  # noqa: PLC0415
     from rmqha.cli.doctor_masters import check_masters  # noqa: PLC0415
+    from rmqha.cli.doctor_members import check_members  # noqa: PLC0415
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_log, check_member  # noqa: PLC0415
     from rmqha.cli.doctor_tables import check_tables  # noqa: PLC0415

@@ -18,7 +18,7 @@ def check_taken(config: BrokerConfig) -> Iterator[Finding]:
         return  # that it cannot be looked at is told of the store
     if not is_noted or config.enable_dleger_commit_log:
         return
-    what = f"{TABLES_NOT_TAKEN}: as a slave it has not had its master's topics, groups and consumers' offsets"
+    what = f"{TABLES_NOT_TAKEN}: as a slave it has not had all of its master's topics, groups and consumers' offsets"
     if config.is_slave:
         told = f"start it beside its master until 'rmqha status --wait in-sync' of this slave ends; {Page.SLAVE_WAITS}"
         yield Finding(WARN, "tables", f"{what}: no backup, and not to be made master", told)

@@ -103,7 +103,7 @@ class CommitLogDispatcherBuildConsumeQueue:
 
     def _group(self, requests: Iterable[DispatchRequest], *, at_start: bool) -> list[UnitGroup]:
         groups: dict[QueueKey, UnitGroup] = {}
-        pack, is_repeated, known_ends = UNIT.pack, False, self._queues.known_ends
+        pack, is_repeated = UNIT.pack, False
         for request in requests:
             topic, queue_id, phy_offset, size, tags_code, _, queue_offset, sys_flag, _, _ = request
             if sys_flag and not enters_queue(sys_flag):
@@ -125,8 +125,7 @@ class CommitLogDispatcherBuildConsumeQueue:
                 group = groups[key] = UnitGroup(self._queues.find_or_create(topic, queue_id))
                 if stopped is not None and phy_offset >= stopped.phy_offset:
                     group.stop()
-                ended_at = deleted.end if deleted is not None else 0 if at_start else known_ends.get(key, 0)
-                if queue_offset < ended_at and not group.queue.has_units:
+                if deleted is not None and queue_offset < deleted.end and not group.queue.has_units:
                     self._queues.on_begun_again(topic, queue_id)
                 is_repeated = is_repeated or phy_offset < group.queue.max_physic_offset
             if (queue_offset != group.next or is_repeated) and not self._is_acceptable(

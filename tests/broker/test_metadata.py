@@ -227,7 +227,9 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
 ) -> None:
     """Its send waits for the save that has it, which follows at once; the one under way has not."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
-    disk = SimDisk(latency_s=(0.5, 0.5))
+    disk = SimDisk()
+    await ConfigFiles(disk.mount(), "/store/config").save("tablesOrigin.json", {"term": -1, "tables": []})
+    disk.latency_s = (0.5, 0.5)
     service = metadata_on(disk, topics)
     durable_when_told: dict[str, bool] = {}
 

@@ -1,15 +1,11 @@
 """TakesTablesBack by itself: what it remembers of each peer."""
 
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import trio
-from trio.testing import MockClock
 
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
-from rmqha.errors import RemoteProtocolError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 from rmqha.store.store_note import StoreNote
@@ -109,38 +105,5 @@ async def test_an_empty_peer_is_heard_while_the_log_is_being_dispatched() -> Non
 async def test_where_queues_end_is_asked_of_what_lies_before_the_log_here(begin: int, before: int) -> None:
     """The peer's began earlier: it held the messages, and told no end of their queues, which gave places again."""
     takes_back = taking_back(tables := Tables(), begin=begin)
-    await takes_back.take(PEER, LogRange(70, 100, checks_reports=True), is_longer=False)
+    await takes_back.take(PEER, LogRange(70, 200, checks_reports=True), is_longer=True)
     assert tables.asked_before == [before]
-
-
-async def test_each_peer_is_heard_once_though_nothing_is_missing_here() -> None:
-    takes_back = taking_back(tables := Tables())
-    assert takes_back.origin.are_to_be_heard
-    tables.failures.append("busy")
-    for _ in range(3):
-        await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
-    assert (len(tables.asked_before), takes_back.origin.are_to_be_heard) == (2, False)
-
-
-@pytest.mark.parametrize("is_longer", [False, True])
-async def test_a_start_goes_on_with_taking_tables_back(is_longer: bool, autojump_clock: MockClock) -> None:
-    """The one before had made topics by then: this one began with a part of the tables, and took that for all."""
-    tables, notes = Tables(), notes_on(SimDisk(latency_s=(0, 0)))
-    notes.taking.make()
-    takes_back = taking_back(tables, notes=notes)
-    await takes_back.note_loss()
-    tables.failures.append("busy")
-    with pytest.raises(RemoteProtocolError, match="could not be taken over: busy"):
-        await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=is_longer)
-
-
-async def test_the_note_stays_while_a_peer_that_is_away_may_hold_all_that_was_lost(autojump_clock: MockClock) -> None:
-    """A start in between took the tables of the new store for the group's."""
-    notes = notes_on(SimDisk(latency_s=(0, 0)))
-    notes.taking.make()
-    takes_back = taking_back(Tables(), notes=notes)
-    await takes_back.note_loss()
-    for is_in_doubt in (True, False):
-        with trio.move_on_after(60):
-            await takes_back.finish(nothing, partial(bool, is_in_doubt))
-        assert notes.taking.look() == is_in_doubt

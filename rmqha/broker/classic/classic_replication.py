@@ -26,6 +26,7 @@ from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
@@ -309,7 +310,7 @@ class ClassicReplication:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
             nursery.start_soon(self._finish_taking_back)
-            nursery.start_soon(self._taken_tables.run, lambda: self.slave_synchronize.rounds > 0)
+            nursery.start_soon(self._taken_tables.run, self.slave_synchronize)
             if self.ha_client is not None and self._followed is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._followed.run, self.ha_client)
@@ -383,7 +384,7 @@ class ClassicReplication:
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
-            "tables": asdict(self._takes_back.origin),
+            "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited)),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
             "ha": plain(self.ha_service.info()),

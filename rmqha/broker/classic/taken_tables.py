@@ -1,11 +1,11 @@
 """TakenTables: whether a slave's store has had its master's tables, kept beside it: as a master it would lack them."""
 
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 import trio
 
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.message_store import DefaultMessageStore
@@ -16,13 +16,16 @@ logger = structlog.get_logger()
 TABLES_NOT_TAKEN: Final = "tablesNotTaken"
 """The note's name, in ``storePathRootDir``."""
 _LOOKS_AGAIN_S: Final = 0.2
+_LOOKS_S: Final = 2.0
+"""Where nothing is missing; a slave takes tables over every ten seconds."""
 _LACKS: Final = (
-    "this slave has not had its master's topics, groups and consumers' offsets since its store was made or lost them: "
-    "as a master it would begin with what its log tells, and consumers anew"
+    "this slave has not had all of its master's topics, groups and consumers' offsets since its store was made or lost "
+    "them, or its master had yet to be told by its peers what it lost: as a master it might begin with what its log "
+    "tells, and consumers anew"
 )
 _NEVER_HAD: Final = (
-    "this store was a slave's that had not taken over its master's topics, groups and consumers' offsets: they are "
-    "those that the log tells of, or another broker of this group"
+    "this store was a slave's that had not taken over all of its group's topics, groups and consumers' offsets: they "
+    "are those that the log tells of, or another broker of this group"
 )
 
 
@@ -53,27 +56,37 @@ class TakenTables:
         if not self._is_slave and is_noted:
             metadata.had_topics = False  # those that are there a slave made of its log
             if self._store.min_offset < self._store.max_offset:
-                metadata.files.lost.append(_NEVER_HAD)
+                metadata.files.lost[TABLES_NOT_TAKEN] = _NEVER_HAD
                 logger.warning("tables.never_had", reason=_NEVER_HAD)
         elif self._is_slave and (not metadata.had_topics or metadata.files.lost):
-            try:
-                await self._note.make_in_thread()
-            except StoreWriteError as error:
-                logger.warning("tables.not_noted", reason=str(error))
+            await self._make()
 
     async def settle(self) -> None:
         """A master's tables count from now on: who could know more is noted by now, or the operator has decided."""
         if not self._is_slave:
             await self._forget()
 
-    async def run(self, has_taken: Callable[[], bool]) -> None:
-        """Keep the note of a slave until its master's tables are here, and saved."""
-        while self._is_slave and self._note.is_there:
-            if has_taken():
+    async def run(self, taken: SlaveSynchronize) -> None:
+        """Keep the note of a slave until its master's tables are here, and saved, and are all that its group has.
+
+        What a master tells whose peers have yet to tell it what it lost may not be all.
+        """
+        seen = 0
+        while self._is_slave:
+            if taken.rounds > seen and taken.origin.are_awaited:
+                await self._make()
+            elif taken.rounds > seen and self._note.is_there:
                 await self._metadata.save()
                 if not self._metadata.trouble:
                     await self._forget()
-            await trio.sleep(_LOOKS_AGAIN_S)
+            seen = taken.rounds if not self._note.is_there else seen
+            await trio.sleep(_LOOKS_AGAIN_S if self._note.is_there else _LOOKS_S)
+
+    async def _make(self) -> None:
+        try:
+            await self._note.make_in_thread()
+        except StoreWriteError as error:
+            logger.warning("tables.not_noted", reason=str(error))
 
     async def _forget(self) -> None:
         try:

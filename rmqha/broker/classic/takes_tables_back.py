@@ -11,7 +11,6 @@ import trio
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
-from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.replication.master_session import LogRange
@@ -23,8 +22,6 @@ logger = structlog.get_logger()
 
 _SAVED_AGAIN_S: Final = 5.0
 _ASKED_AGAIN_S: Final = 5.0
-_HEARD_AGAIN_S: Final = 15.0
-"""Where nothing is known to be missing."""
 _WAITS_S: Final = 20.0
 """So long a peer that holds nothing more, and tells no tables, keeps a master from taking sends."""
 _UNKNOWN_S: Final = 60.0
@@ -53,9 +50,8 @@ class TakeBackNotes(NamedTuple):
 class TakesTablesBack:
     """Topics, groups, consumers' offsets and deliveries, from before the first byte of the log until all is here.
 
-    What each peer knows is merged (:meth:`SlaveSynchronize.merge`), in whatever order they come, at each start of a
-    master: who was a slave before may lack what its master had yet to hear. Where something is known to be missing a
-    note in the store says meanwhile that more is to come: a start in between goes on with it.
+    What each peer knows is merged (:meth:`SlaveSynchronize.merge`), in whatever order they come. A note in the store
+    says meanwhile that more is to come: a start in between goes on with it.
     """
 
     def __init__(
@@ -103,16 +99,6 @@ class TakesTablesBack:
         """Whether the tables were lost beside a log, or are older, and some peer has yet to tell its own."""
         return (self._are_lost or self._are_older) and not self._have_told >= self._peers
 
-    @property
-    def are_to_be_heard(self) -> bool:
-        """Whether a peer has yet to tell its tables since the start: what is later there, or on slaves, counts."""
-        return not self._have_told >= self._peers
-
-    @property
-    def origin(self) -> TablesOrigin:
-        """What slaves are told of the tables here."""
-        return TablesOrigin(are_awaited=self.are_awaited, are_to_be_heard=self.are_to_be_heard)
-
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
         if not self.are_awaited:
@@ -154,9 +140,6 @@ class TakesTablesBack:
             await self._take_or_wait(peer, there, is_longer=is_longer)
         elif is_longer or self._are_older:
             await self._take_newer(peer, there, is_longer=is_longer)
-        elif str(peer) not in self._have_told:
-            with suppress(RemoteProtocolError):  # nothing is known to be missing: it is asked again
-                await self._take_newer(peer, there, is_longer=False)
 
     async def _take_of_empty(self, peer: MasterAddress) -> None:
         """It may have its tables still."""
@@ -175,14 +158,13 @@ class TakesTablesBack:
             self._are_older = True
             with suppress(StoreWriteError):
                 await self._older_note.make_in_thread()
-        is_missed = is_longer or self._are_older
         has_ends = there is not None and await self._learn_ends(peer, there)
-        if is_missed and not has_ends and there is not None and trio.current_time() < self._began_at + _WAITS_S:
+        if not has_ends and there is not None and trio.current_time() < self._began_at + _WAITS_S:
             raise RemoteProtocolError(_WITHOUT_ENDS)
         if failure := await self._merge(peer, ends) or ("" if has_ends else _WITHOUT_ENDS):
             self.told_by.discard(str(peer))
             self._have_told.discard(str(peer))
-            if failure != self._told_why and is_missed:
+            if failure != self._told_why:
                 known = {"address": address_behind(peer), "reason": failure}
                 logger.warning("master_link.nothing_newer_taken", **known, next=_WITHOUT_NEWER)
             self._told_why = failure
@@ -253,33 +235,29 @@ class TakesTablesBack:
         return failure
 
     async def _ends_before(self, offset: int) -> dict[QueueKey, int]:
-        """Where queues end in a log that is like this one, and ends there: its tables may have come farther.
-
-        Of one that has begun again below an end that is known nobody has consumed anything there.
-        """
-        known = self._store.queues.known_ends
+        """Where queues end in a log that is like this one, and ends there: its tables may have come farther."""
         if self._store.reput_from_offset < offset:
             raise RemoteProtocolError("not all of the log here is in the consume queues yet")
         ends: dict[QueueKey, int] = {}
         start = 0
         while page := self._store.queues.ends_before(offset, start=start, count=_QUEUES_AT_ONCE):
-            ends |= {key: end if end >= known.get(key, 0) else 0 for key, end in page.items()}
+            ends |= page
             start += _QUEUES_AT_ONCE
             await trio.lowlevel.checkpoint()
         return ends
 
     async def ask_late(self, peers: Callable[[], Sequence[MasterAddress]], probe: ProbeMaster) -> None:
-        """Have what each of ``peers`` knows that is there, which have no more of the log, while sends come.
+        """Have lost tables from each of ``peers`` that is there, which have no more of the log, while sends come.
 
         Run it, without end. A slave does not take over what this broker began with before a minute has passed.
         """
         while True:
             for peer in peers():
-                if str(peer) not in self._have_told:
+                if self.are_awaited and str(peer) not in self._have_told:
                     with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
                         if (there := await probe(peer)) is not None:
                             await self.take(peer, there, is_longer=False)
-            await trio.sleep(_ASKED_AGAIN_S if self.are_awaited else _HEARD_AGAIN_S)
+            await trio.sleep(_ASKED_AGAIN_S)
 
     async def _make_note(self, note: StoreNote) -> None:
         try:

@@ -16,6 +16,7 @@ from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
+from rmqha.broker.tables.topic_config import CHANGED_TOPICS
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.config_files import (
@@ -143,6 +144,8 @@ class MetadataService:
         self.had_topics = self.had_offsets = False
         self.found = TablesOrigin()
         self.origin: Callable[[], TablesOrigin] = TablesOrigin
+        self._was_ours = False
+        """The table of topics is one that rmqha wrote last, and so noted before which tables there are."""
         self._noted = TablesOrigin()
         self._names_noted = list[str]()
         self._saved_since = True
@@ -177,7 +180,8 @@ class MetadataService:
         Raises:
             StoreReadError: the system does not let one be read, which the first save would replace.
         """
-        self.had_topics = self.files.load(TOPICS, self.topics.replace_from_json) is not None
+        topics = self.files.load(TOPICS, self.topics.replace_from_json)
+        self.had_topics, self._was_ours = topics is not None, topics is not None and CHANGED_TOPICS in topics
         self.had_offsets = self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json) is not None
         self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
         self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
@@ -213,6 +217,8 @@ class MetadataService:
         if not self.had_topics:
             return TablesOrigin()
         are_lost = bool(self.files.lost)
+        if self._was_ours and not self.files.has(TABLES_ORIGIN):
+            self.files.note_missing(TABLES_ORIGIN)
         noted = self.files.load(TABLES_ORIGIN) or {}
         names = noted.get("tables")
         missing = [name for name in _TABLES if isinstance(names, list) and name in names and not self.files.has(name)]
@@ -295,6 +301,8 @@ class MetadataService:
     async def _save_topics(self) -> None:
         made = self.topics.made
         try:
+            if self.topics.dirty and not self.files.has(TABLES_ORIGIN):
+                await self.files.save(TABLES_ORIGIN, {"term": -1, "tables": []})
             await self._save_if_dirty(self.topics, TOPICS)
         except (StoreWriteError, StoreReadError):
             self.topics.saved.fail_all()

@@ -16,7 +16,6 @@ class TablesOrigin:
         for_ms: how long that master had been one when these were its tables.
         leader_id: which member that master was; empty if none, or it is not told.
         are_awaited: its own were lost, and it has yet to ask who may have them: they are to replace nobody's.
-        are_to_be_heard: it has yet to ask somebody who may know what it lacks: they are to be merged with others.
     """
 
     term: int = -2
@@ -24,7 +23,6 @@ class TablesOrigin:
     for_ms: int = 0
     leader_id: str = field(default="", compare=False)
     are_awaited: bool = field(default=False, compare=False)
-    are_to_be_heard: bool = field(default=False, compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
@@ -49,6 +47,5 @@ def origin_of(value: object) -> TablesOrigin:
     term, for_ms = value.get("term"), value.get("for_ms", 0)
     if type(term) is not int or type(for_ms) is not int or not (-2 <= term < _MAX and 0 <= for_ms < _MAX):
         return TablesOrigin()
-    was_master, leader_id = value.get("was_master") is True, str(value.get("leader_id") or "")
-    are_awaited, are_to_be_heard = value.get("are_awaited") is True, value.get("are_to_be_heard") is True
-    return TablesOrigin(term, was_master, for_ms, leader_id, are_awaited, are_to_be_heard)
+    was_master, are_awaited = value.get("was_master") is True, value.get("are_awaited") is True
+    return TablesOrigin(term, was_master, for_ms, str(value.get("leader_id") or ""), are_awaited)

@@ -10,6 +10,8 @@ from rmqha.codec.queue_table import decode_topic
 from rmqha.codec.route import PERM_READ, PERM_WRITE, QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
 
+CHANGED_TOPICS: Final = "changedTopics"
+"""A member that every table has which rmqha wrote."""
 _INT32_MAX: Final = 2**31 - 1
 _ENTRY_SIZE: Final = 180
 """An entry without its names, with the longest numbers."""
@@ -92,7 +94,7 @@ class TopicTable:
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             deleted = decode_deleted(value.get("deletedTopics"))
             deleted_before = decode_before(value.get("deletedBefore"))
-            changed = decode_stamps(value.get("changedTopics"))
+            changed = decode_stamps(value.get(CHANGED_TOPICS))
             learned = frozenset(map(decode_topic, value.get("learnedTopics") or ()))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None

@@ -15,7 +15,7 @@ from rmqha.broker.tables.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
 from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.refused_topics import RefusedTopics
 from rmqha.broker.tables.system_topics import TopicRules, built_in_topics
-from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
+from rmqha.broker.tables.topic_config import CHANGED_TOPICS, TopicConfig, TopicTable
 from rmqha.broker.tables.topic_shares import TopicShares
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
@@ -342,7 +342,7 @@ class TopicConfigManager:
         return {
             "dataVersion": {"counter": counter, "timestamp": timestamp},
             "topicConfigTable": dict(self._table),
-            "changedTopics": self.changed.to_json(),
+            CHANGED_TOPICS: self.changed.to_json(),
             **({"learnedTopics": sorted(self.learned)} if self.learned else {}),
             **self.deleted.to_json(),
             **self.made_since.to_json(),
