@@ -44,6 +44,7 @@ class Installed:
         self.shell = Shell(directory, brokers, self.names)
         self.opt = directory / "opt"
         write_program(self.opt / "bin" / "rmqha", self.shell.rmqha.read_text())
+        write_program(self.opt / "bin" / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         for name, broker in (("master", self.master), ("slave", self.slave)):
             broker.move_store(self.data / name)
             broker.program = self.opt / "bin" / "rmqha"
