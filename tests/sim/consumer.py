@@ -77,14 +77,14 @@ class Consumer:
             if client is None:
                 await trio.sleep(self._random.uniform(*_AGAIN_S))
                 continue
-            had_started = client.process.is_serving
+            connected_at = trio.current_time()
             for key in self._positions if world.swarm.asks_first else ():
                 await self._query(client, key)
             for key in self._positions:
                 self._pull(client, key)
             await self._live(client)
-            if not had_started:  # the broker ends the connection of who asks it for an offset
-                await trio.sleep(_AGAIN_S[0])
+            if trio.current_time() < connected_at + _AGAIN_S[0]:
+                await trio.sleep(_AGAIN_S[0])  # who does not know offsets ends the connection of who asks for one
 
     async def _live(self, client: SimClient) -> None:
         """Do what consumers do beside pulling, until the connection ends or this one has enough of it."""
