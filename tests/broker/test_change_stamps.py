@@ -222,3 +222,13 @@ def test_what_a_table_that_is_taken_over_has_seen_does_not_set_the_clock_back() 
     stamps.replace({"b": 3})
     stamps.note("c")
     assert stamps.of("c") > 1000
+
+
+def test_a_topic_that_another_broker_tells_is_unsaved_as_one_that_is_made() -> None:
+    """Sends to it were answered before it was in the file: the simulator's seed 1526, on a full disk."""
+    topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
+    topics.merge(TopicTable((5, 1), {"told": TopicConfig("told", 2, 2)}), log_end=0, is_lost=False)
+    assert topics.unsaved == {"told": topics.made}
+    topics.merge(TopicTable((5, 2), {"told": TopicConfig("told", 4, 4)}), log_end=0, is_lost=True)
+    topics.saved.advance(topics.made)
+    assert topics.unsaved == {}

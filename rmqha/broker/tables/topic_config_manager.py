@@ -311,6 +311,9 @@ class TopicConfigManager:
 
     def _take(self, told: TopicConfig) -> None:
         """Of a topic that only the log has told of there may be more queues here."""
+        if told.topic_name not in self._table:  # as if it were made now: no send is answered before it is saved
+            self.made += 1
+            self.unsaved[told.topic_name] = self.made
         queue_nums = self._table[told.topic_name].queue_nums if told.topic_name in self.learned else 0
         self.learned.discard(told.topic_name)
         self._put(told)
