@@ -10,6 +10,9 @@ AskMetadata = Callable[[str, Callable[[MetadataResponse | None], None]], None]
 """Asks a member how it is; None: it does not answer."""
 Members = tuple[str, ...]
 """Ids, sorted."""
+_MEMBERS_MAX: Final = 100
+_ID_SIZE_MAX: Final = 255
+"""No group has more, or longer names: they are noted, and named in status and log."""
 
 
 def majorities_meet(one: Collection[str], other: Collection[str]) -> bool:
@@ -18,8 +21,10 @@ def majorities_meet(one: Collection[str], other: Collection[str]) -> bool:
 
 
 def members_of(response: MetadataResponse) -> Members | None:
-    """With whom the member runs that answered; None: it does not say."""
-    return tuple(sorted(response.peers)) if response.code == MetadataResponse().code and response.peers else None
+    """With whom the member runs that answered; None: it does not say, or tells what is no group's list."""
+    peers = (response.peers if response.code == MetadataResponse().code else None) or {}
+    is_list = 0 < len(peers) <= _MEMBERS_MAX and max(map(len, peers)) <= _ID_SIZE_MAX
+    return tuple(sorted(peers)) if is_list else None
 
 
 class MemberLists:

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.dledger_wire import MetadataResponse
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.dledger.member_lists import MemberLists, majorities_meet
+from rmqha.dledger.member_lists import MemberLists, majorities_meet, members_of
 from rmqha.dledger.membership import find_other_group
 from tests.dledger.servers import Member, ServerGroup
 
@@ -232,3 +232,10 @@ def test_a_list_is_known_for_as_long_as_the_connection() -> None:
     assert not peer.lists.may_vote_for_this("n1"), "and it is asked again"
     peer.answers("n0", "n1", "n2")
     assert (peer.lists.of("n1"), peer.lists.others()) == (("n0", "n1", "n2"), {})
+
+
+@pytest.mark.parametrize("peers", [None, {}, {str(number): "h:1" for number in range(101)}, {"n" * 256: "h:1"}])
+def test_what_is_no_group_s_list_is_none(peers: dict[str, str] | None) -> None:
+    """It is noted, and named in the status and in each line of the log: a hostile member's may be of any size."""
+    assert members_of(MetadataResponse(peers=peers)) is None
+    assert members_of(MetadataResponse(peers={"n1": "h:1", "n0": "h:2"})) == ("n0", "n1")

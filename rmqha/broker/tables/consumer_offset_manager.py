@@ -199,8 +199,7 @@ class ConsumerOffsetManager:
 
         Who reads it knows no doubt: it has the last place that counts.
         """
-        table = {"offsetTable": with_ends(self._table, self._doubted), "changedOffsets": self.changed.to_json()}
-        return table | self.made_since.to_json()
+        return {"offsetTable": with_ends(self._table, self._doubted), "changedOffsets": self.changed.to_json()}
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""

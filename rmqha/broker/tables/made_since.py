@@ -1,6 +1,7 @@
 """MadeSince: what clients made while tables that were lost here are awaited, so that no word of before counts of it.
 
-It is in the table's own file, as the last member, for a start in between. Slaves and RocketMQ do not read it.
+It is in the table's own file, as the last member, for a start in between. RocketMQ does not read it, and slaves are not
+told it: a table of theirs has to fit a frame.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ class MadeSince:
 
     def __init__(self, member: str) -> None:
         self._member: Final = member
-        self._names = set[str]()
+        self._names = dict[str, None]()
         self.are_awaited: Callable[[], bool] = bool
         """Whether what was lost is yet to come from a peer."""
 
@@ -22,11 +23,11 @@ class MadeSince:
     def note(self, name: str) -> None:
         """A client made it now."""
         if self.are_awaited():
-            self._names.add(name)
+            self._names[name] = None
 
     def drop(self, name: str) -> None:
         """It is not there any more."""
-        self._names.discard(name)
+        self._names.pop(name, None)
 
     def clear(self) -> bool:
         """All has come, or nothing is awaited; whether there was anything."""
@@ -36,9 +37,9 @@ class MadeSince:
 
     def to_json(self) -> dict[str, list[str]]:
         """The member of the file, where there is anything to tell."""
-        return {self._member: sorted(self._names)} if self._names else {}
+        return {self._member: [*self._names]} if self._names else {}
 
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """Take over what an earlier process noted; what is no name is nobody's."""
         names = value.get(self._member)
-        self._names = {name for name in names if type(name) is str} if isinstance(names, list) else set()
+        self._names = {name: None for name in names if type(name) is str} if isinstance(names, list) else {}

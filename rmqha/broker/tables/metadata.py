@@ -13,6 +13,7 @@ import trio
 
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
@@ -258,7 +259,7 @@ class MetadataService:
 
     async def _save_others(self) -> None:
         removed, origin = self.offsets.removed, self.origin()
-        await self._save_if_dirty(self.offsets, CONSUMER_OFFSET)
+        await self._save_if_dirty(self.offsets, CONSUMER_OFFSET, self.offsets.made_since)
         self.offsets.saved.advance(removed)
         await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
         await self.queue_ends.note_gone()
@@ -303,18 +304,19 @@ class MetadataService:
         try:
             if self.topics.dirty and not self.files.has(TABLES_ORIGIN):
                 await self.files.save(TABLES_ORIGIN, {"term": -1, "tables": []})
-            await self._save_if_dirty(self.topics, TOPICS)
+            await self._save_if_dirty(self.topics, TOPICS, self.topics.made_since)
         except (StoreWriteError, StoreReadError):
             self.topics.saved.fail_all()
             raise
         self.topics.saved.advance(made)
 
-    async def _save_if_dirty(self, table: SavedTable, name: str) -> None:
+    async def _save_if_dirty(self, table: SavedTable, name: str, made_since: MadeSince | None = None) -> None:
         if not table.dirty:
             return
         table.dirty, self._saved_since = False, True
         try:
-            await self.files.save(name, await table.to_json_in_turns())
+            value = await table.to_json_in_turns()
+            await self.files.save(name, value | made_since.to_json() if made_since is not None else value)
         except BaseException:  # or cancelled: the last save, at the end, must not miss it
             table.dirty = True
             raise

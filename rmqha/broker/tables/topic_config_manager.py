@@ -348,7 +348,6 @@ class TopicConfigManager:
             CHANGED_TOPICS: self.changed.to_json(),
             **({"learnedTopics": sorted(self.learned)} if self.learned else {}),
             **self.deleted.to_json(),
-            **self.made_since.to_json(),
         }
 
     async def to_json_in_turns(self) -> dict[str, Any]:
