@@ -114,6 +114,11 @@ class ConfigFiles:
         """Whether the file is there. Raises StoreReadError."""
         return self._disk.exists(f"{self._directory}/{name}")
 
+    def modified_ms(self, name: str) -> int:
+        """When the table that was loaded was written, in milliseconds since 1970; 0 if none was."""
+        paths = (f"{self._directory}/{file}" for file in (name, f"{name}.bak") if file not in self._unreadable)
+        return next((self._disk.mtime_ms(path) for path in paths if self._disk.exists(path)), 0)
+
     def _note_lost(self, name: str, reason: str, instead: str) -> None:
         path = f"{self._directory}/{name}"
         self.lost.setdefault(name, f"{path} was no table when this broker started ({reason}); {instead}")

@@ -232,3 +232,89 @@ def test_a_topic_that_another_broker_tells_is_unsaved_as_one_that_is_made() -> N
     topics.merge(TopicTable((5, 2), {"told": TopicConfig("told", 4, 4)}), log_end=0, is_lost=True)
     topics.saved.advance(topics.made)
     assert topics.unsaved == {}
+
+
+def of_rocketmqs(value: dict[str, Any], stamps: str) -> dict[str, Any]:
+    """As RocketMQ writes it again: it keeps no member that it does not know."""
+    return {name: member for name, member in as_told(value).items() if name != stamps}
+
+
+def test_what_a_table_says_that_rocketmq_wrote_since_is_as_late_as_the_table() -> None:
+    """A stamp of months ago, at a peer, took back what an operator had said to RocketMQ on this store since."""
+    here, there = topics_of(lambda: 50), topics_of(lambda: 50)
+    for one in (here, there):
+        one.update_topic_config(TopicConfig("closed", 4, 4))
+        one.update_topic_config(TopicConfig("gone", 4, 4))
+    written = topics_of(lambda: 90)
+    written.replace_from_json(of_rocketmqs(here.to_json(), "changedTopics"))
+    written.delete_topic_config("gone", {}, before=0)
+    written.create_topic_in_send_message_back_method("closed2", queue_nums=1)
+    rocketmqs = of_rocketmqs(written.to_json(), "changedTopics")
+    rocketmqs["topicConfigTable"]["closed"]["perm"] = 4
+    again = topics_of(lambda: 200)
+    again.replace_from_json(rocketmqs)
+    saved = topics_of(lambda: 210)
+    saved.replace_from_json(as_told(again.to_json()))
+    for one in (again, saved):
+        merge_topics(one, there)
+        assert [one.select("closed"), one.select("gone")] == [TopicConfig("closed", 4, 4, perm=4), None]
+    there.update_topic_config(TopicConfig("closed", 8, 8))
+    assert there.changed.of("closed") < 90
+    merge_topics(there, saved)
+    assert there.select("closed") == TopicConfig("closed", 4, 4, perm=4)
+    late = topics_of(lambda: 300)
+    late.update_topic_config(TopicConfig("closed", 2, 2))
+    merge_topics(saved, late)
+    assert saved.select("closed") == TopicConfig("closed", 2, 2), "but what was said after that is later"
+
+
+async def test_what_a_table_of_groups_says_that_rocketmq_wrote_since_is_as_late_as_the_table() -> None:
+    here, there = groups_of(lambda: 50), groups_of(lambda: 50)
+    for one in (here, there):
+        one.update(SubscriptionGroupConfig("g"))
+    rocketmqs = of_rocketmqs(await here.to_json_in_turns(), "changedGroups")
+    rocketmqs["dataVersion"] = {"timestamp": 90, "counter": 7}
+    rocketmqs["subscriptionGroupTable"]["g"]["consumeEnable"] = False
+    again = groups_of(lambda: 200)
+    again.replace_from_json(rocketmqs)
+    for one, other in ((again, there), (there, again)):
+        told = SubscriptionGroupTable.from_json(as_told(await other.to_json_in_turns()))
+        one.merge(told, is_lost=False)
+        assert one.select("g") == SubscriptionGroupConfig("g", consume_enable=False)
+
+
+def test_a_table_that_a_broker_of_rocketmqs_has_just_begun_says_nothing() -> None:
+    """It has the time of its start, and no change."""
+    here, there = topics_of(lambda: 200), topics_of(lambda: 50)
+    here.replace_from_json({"dataVersion": {"timestamp": 150, "counter": 0}, "topicConfigTable": {}})
+    there.update_topic_config(TopicConfig("t", 4, 4))
+    merge_topics(here, there)
+    assert here.select("t") == TopicConfig("t", 4, 4)
+
+
+def test_no_table_is_later_than_the_clock() -> None:
+    here, there = topics_of(lambda: 100), topics_of(lambda: 200)
+    here.replace_from_json({"dataVersion": {"timestamp": 2**60, "counter": 3}, "topicConfigTable": {}})
+    there.update_topic_config(TopicConfig("t", 4, 4))
+    merge_topics(here, there)
+    assert here.select("t") == TopicConfig("t", 4, 4)
+
+
+async def test_offsets_that_rocketmq_wrote_since_are_as_late_as_their_file() -> None:
+    """A group that was forgotten long ago, and has consumed since, lost where it was."""
+    there = ConsumerOffsetManager(now_ms=lambda: 50)
+    await there.remove_offset_in_turns("g")
+    there.commit_offset("back", "t", 0, offset=9)
+    there.commit_offset("back", "t", 0, offset=3)
+    here = ConsumerOffsetManager(now_ms=lambda: 200)
+    here.replace_from_json({"offsetTable": {"t@g": {"0": 7}, "t@back": {"0": 8}}})
+    here.changed.date_all(90)
+    saved = ConsumerOffsetManager(now_ms=lambda: 210)
+    saved.replace_from_json(as_told(here.to_json()))
+    for one in (here, saved):
+        await merge_offsets(one, there)
+        assert [one.query_offset(name, "t", 0) for name in ("g", "back")] == [7, 8]
+        there.commit_offset("back", "t", 0, offset=20)
+        await merge_offsets(one, there)
+        assert one.query_offset("back", "t", 0) == 20, "what was consumed goes forward"
+        there.commit_offset("back", "t", 0, offset=3)

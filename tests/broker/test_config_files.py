@@ -313,3 +313,20 @@ async def test_a_store_that_was_moved_is_not_made_again_for_its_tables() -> None
     with pytest.raises(StoreWriteError, match="find failed on /store: No such file or directory"):
         await files.save(CONSUMER_OFFSET, {"offsetTable": {"t@g": {"0": 1}}})
     assert not mount.exists("/store")
+
+
+async def test_when_a_table_was_written_is_known_of_the_file_that_was_taken() -> None:
+    now = [5]
+    disk = SimDisk(now_ms=lambda: now[0])
+    disk.mount().makedirs("/store/config")
+    files = ConfigFiles(disk.mount(), "/store/config")
+    assert files.modified_ms(CONSUMER_OFFSET) == 0
+    await files.save(CONSUMER_OFFSET, TABLES[0])
+    now[0] = 9
+    await files.save(CONSUMER_OFFSET, TABLES[1])
+    assert files.modified_ms(CONSUMER_OFFSET) == 9
+    now[0] = 20
+    disk.mount().replace_bytes(PATH, b"{")
+    again = ConfigFiles(disk.mount(), "/store/config")
+    again.load(CONSUMER_OFFSET)
+    assert again.modified_ms(CONSUMER_OFFSET) == 9

@@ -16,6 +16,7 @@ from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.verdict import judge
+from rmqha.codec import java_json
 from rmqha.codec.admin_headers import TopicRequestHeader
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import encode_header
@@ -726,3 +727,48 @@ async def test_where_silent_queues_end_is_asked_of_peers_if_it_was_lost(damage: 
         assert sent.ext_fields["queueOffset"] == "3", "before anything is sent"
         await trio.sleep(60)
         assert broker.metadata.why_awaited() == ""
+
+
+async def test_what_rocketmq_was_told_on_this_store_since_is_no_older_than_what_a_peer_heard_before(
+    autojump_clock: MockClock,
+) -> None:
+    """An operator's word of long ago, at the slave, allowed a group again, and where another one was, was forgotten."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(10)
+        await fill(master, 8)
+        broker.groups.update(SubscriptionGroupConfig("g"))
+        broker.topics.update_topic_config(TopicConfig("made", 8, 8))
+        await broker.offsets.remove_offset_in_turns("g")
+        await trio.sleep(30)
+    await trio.sleep(60)
+    disk = master.disk.mount()
+    for name, stamps in (
+        ("topics", "changedTopics"),
+        ("subscriptionGroup", "changedGroups"),
+        ("consumerOffset", "changedOffsets"),
+    ):
+        path = f"/store/config/{name}.json"
+        table = java_json.loads(disk.read_bytes(path))
+        del table[stamps]
+        if name == "consumerOffset":
+            table["offsetTable"]["t@g"] = {0: 5}
+        else:
+            table["dataVersion"] = {"timestamp": master.disk.now_ms(), "counter": table["dataVersion"]["counter"] + 1}
+        if name == "topics":
+            table["topicConfigTable"]["made"]["perm"] = PERM_READ
+        if name == "subscriptionGroup":
+            table["subscriptionGroupTable"]["g"]["consumeEnable"] = False
+        disk.replace_bytes(path, java_json.dumps(table).encode())
+    for _ in range(2):
+        master.disk.mount().replace_bytes("/store/config/delayOffset.json", b"damaged")
+        lose(master, "delayOffset.json.bak")
+        async with master.broker(**MASTER, **ONE_PEER) as broker, first.broker(**SLAVE) as slave:
+            await trio.sleep(60)
+            for one in (broker, slave):
+                made, group = one.topics.select("made"), one.groups.select("g")
+                assert made is not None
+                assert made.perm == PERM_READ
+                assert group is not None
+                assert not group.consume_enable
+                assert one.offsets.query_offset("g", "t", 0) == 5

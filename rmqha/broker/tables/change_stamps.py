@@ -5,7 +5,7 @@ some, that says nothing of any one entry. With a stamp for each, what was change
 whichever table is looked at first, and however often (decision 20).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 from rmqha.codec import java_json
@@ -13,6 +13,8 @@ from rmqha.codec.limits import STAMPS_SIZE_MAX
 
 _Entry = TypeVar("_Entry")
 
+_ALL: Final = ""
+"""No topic and group is called that: in its place stands :meth:`ChangeStamps.date_all`."""
 _STAMP_MAX: Final = 2**53
 _SEEN_MAX: Final = 2**52
 """No clock says so, and what is noted after it is a stamp, still."""
@@ -24,21 +26,30 @@ _ENTRY_SIZE: Final = len(":9007199254740992,")
 class ChangeStamps:
     """Name to stamp: milliseconds since 1970, later than every one that is known here, whatever the clock says.
 
-    What has none was made by clients, or is from before there were stamps. Where there are too many the first ones that
-    were noted go.
+    What has none was made by clients, or is from before there were stamps: in a table that RocketMQ has written it is
+    as late as the table (:meth:`date_all`). Where there are too many the first ones that were noted go.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms: Final = now_ms
         self._stamps: dict[str, int] = {}
-        self._size = self._last = 0
+        self._size = self._last = self._all = 0
 
     def __bool__(self) -> bool:
-        return bool(self._stamps)
+        return bool(self._stamps or self._all)
 
     def of(self, name: str) -> int:
         """Its stamp; 0 if it has none."""
         return self._stamps.get(name, 0)
+
+    def latest(self, name: str) -> int:
+        """When anything can have been said of it last: as the table is as late as that; 0: nobody knows."""
+        return max(self.of(name), self._all)
+
+    def date_all(self, at_ms: int) -> None:
+        """What is here, and what is not here any more, was said by a broker that stamps nothing, until then."""
+        self._all = max(0, min(at_ms, self._now_ms(), _SEEN_MAX))
+        self._last = max(self._last, self._all)
 
     def note(self, name: str) -> None:
         """Something was said of it now."""
@@ -67,19 +78,30 @@ class ChangeStamps:
 
     def replace(self, stamps: Mapping[str, int]) -> None:
         """All is as another broker has it, or this one's file."""
-        self._stamps = dict(stamps)
-        self._size = sum(map(_size_of, stamps))
+        self._stamps = {name: stamp for name, stamp in stamps.items() if name != _ALL}
+        self._size = sum(map(_size_of, self._stamps))
         self._last = max(self._last, min(max(stamps.values(), default=0), _SEEN_MAX))
+        self.date_all(stamps.get(_ALL, 0))
 
     def adopt_newer(self, stamps: Mapping[str, int]) -> None:
         """What is later there than here."""
         for name, stamp in stamps.items():
-            if stamp > self.of(name):
+            if stamp > self.of(name) and name != _ALL:
                 self.adopt(name, stamp)
+
+    def of_told(self, told: Collection[str], told_stamps: Mapping[str, int]) -> dict[str, int]:
+        """The stamps of another broker's table: what it has without one is as late as it says of all.
+
+        But for entries of which nobody has said anything here: those are compared without stamps.
+        """
+        stamps = {name: stamp for name, stamp in told_stamps.items() if name != _ALL}
+        if all_at := told_stamps.get(_ALL, 0):
+            stamps |= {name: all_at for name in told if name not in stamps and name in self._stamps}
+        return stamps
 
     def to_json(self) -> dict[str, int]:
         """A copy, as a member of the table has it."""
-        return dict(self._stamps)
+        return {_ALL: self._all, **self._stamps} if self._all else dict(self._stamps)
 
 
 def choose_newer(
@@ -94,19 +116,25 @@ def choose_newer(
 
     Args:
         told: its entries.
-        told_stamps: when it was told of which.
+        told_stamps: when it was told of which (:meth:`ChangeStamps.of_told`).
         known: the entries here.
         stamps: likewise.
         is_newer: whether it counts, too, where neither has a stamp; else an entry does that is not known here.
     """
     chosen: dict[str, _Entry | None] = {}
     for name in told.keys() | told_stamps.keys():
-        theirs, ours = told_stamps.get(name, 0), stamps.of(name)
-        if theirs > ours:
+        theirs = told_stamps.get(name, 0)
+        if theirs > stamps.latest(name):
             chosen[name] = told.get(name)
-        elif theirs == ours == 0 and (name not in known or (is_newer and told[name] != known[name])):
+        elif theirs == stamps.of(name) == 0 and (name not in known or (is_newer and told[name] != known[name])):
             chosen[name] = told[name]
     return chosen
+
+
+def stamps_of_version(stamps: Mapping[str, int] | None, data_version: tuple[int, int]) -> Mapping[str, int] | None:
+    """Those beside a table; of one that has none: its time (ms), if it has had any change since it was begun."""
+    timestamp, counter = data_version
+    return {_ALL: timestamp} if stamps is None and counter > 0 and timestamp > 0 else stamps
 
 
 def decode_stamps(value: Any) -> dict[str, int] | None:

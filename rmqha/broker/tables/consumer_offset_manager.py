@@ -11,6 +11,7 @@ from rmqha.broker.tables.change_stamps import ChangeStamps
 from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_shares import OffsetShares
 from rmqha.broker.tables.offset_table import (
+    CHANGED_OFFSETS,
     TOPIC_GROUP_SEPARATOR,
     OffsetsOfQueues,
     OffsetTable,
@@ -199,7 +200,7 @@ class ConsumerOffsetManager:
 
         Who reads it knows no doubt: it has the last place that counts.
         """
-        return {"offsetTable": with_ends(self._table, self._doubted), "changedOffsets": self.changed.to_json()}
+        return {"offsetTable": with_ends(self._table, self._doubted), CHANGED_OFFSETS: self.changed.to_json()}
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """As :meth:`to_json`, which takes one short turn."""
@@ -302,7 +303,7 @@ class ConsumerOffsetManager:
     async def _forget_since(self, changed: Mapping[str, int]) -> None:
         """Groups that the master was told to forget later than this broker knew of."""
         forgotten = {name: stamp for name, stamp in changed.items() if name.startswith(TOPIC_GROUP_SEPARATOR)}
-        forgotten = {name: stamp for name, stamp in forgotten.items() if stamp > self.changed.of(name)}
+        forgotten = {name: stamp for name, stamp in forgotten.items() if stamp > self.changed.latest(name)}
         if not forgotten:
             return
         groups = {name.removeprefix(TOPIC_GROUP_SEPARATOR): stamp for name, stamp in forgotten.items()}
@@ -312,7 +313,7 @@ class ConsumerOffsetManager:
             for queue_id in [*self._table.get(key, {})] if group in groups else []:
                 if name_of_queue(key, queue_id) in self.made_since:
                     self.changed.note(name_of_queue(key, queue_id))
-                elif self.changed.of(name_of_queue(key, queue_id)) < groups[group]:
+                elif self.changed.latest(name_of_queue(key, queue_id)) < groups[group]:
                     self._forget(key, queue_id)
         self.dirty = True
 
@@ -336,7 +337,7 @@ class ConsumerOffsetManager:
         for key, queue_id, offset in entries:
             known = self._table.get(key, {}).get(queue_id)
             stamp = changed.get(name_of_queue(key, queue_id), 0) if changed and offset >= 0 else 0
-            if is_later := stamp > self.changed.of(name_of_queue(key, queue_id)):
+            if is_later := stamp > self.changed.latest(name_of_queue(key, queue_id)):
                 self.changed.adopt(name_of_queue(key, queue_id), stamp)
             is_doubted = offset >= 0 and (key, queue_id) in self._doubted
             self._doubted.pop((key, queue_id), None)

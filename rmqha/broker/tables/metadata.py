@@ -14,6 +14,7 @@ import trio
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.made_since import MadeSince
+from rmqha.broker.tables.offset_table import CHANGED_OFFSETS
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
@@ -183,7 +184,10 @@ class MetadataService:
         """
         topics = self.files.load(TOPICS, self.topics.replace_from_json)
         self.had_topics, self._was_ours = topics is not None, topics is not None and CHANGED_TOPICS in topics
-        self.had_offsets = self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json) is not None
+        offsets = self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
+        self.had_offsets = offsets is not None
+        if offsets is not None and CHANGED_OFFSETS not in offsets:  # RocketMQ has written it, and with no time in it
+            self.offsets.changed.date_all(self.files.modified_ms(CONSUMER_OFFSET))
         self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
         self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)

@@ -11,6 +11,8 @@ from rmqha.codec import java_json
 from rmqha.errors import RemoteProtocolError
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
+CHANGED_OFFSETS: Final = "changedOffsets"
+"""A member that every table has which rmqha wrote."""
 _SPLIT_AT_ONCE: Final = 5000
 _INT64: Final = range(-(2**63), 2**63)
 """What a commit may say."""
@@ -37,7 +39,7 @@ def decode_changed_offsets(value: dict[str, Any]) -> Mapping[str, int] | None:
         RemoteProtocolError: those are no stamps.
     """
     try:
-        return decode_stamps(value.get("changedOffsets"))
+        return decode_stamps(value.get(CHANGED_OFFSETS))
     except (AttributeError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"consumer offsets do not parse: {str(error)[:200]}") from None
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer, decode_stamps
+from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer, decode_stamps, stamps_of_version
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, group_problem
 from rmqha.codec.route import MASTER_ID
@@ -117,7 +117,7 @@ class SubscriptionGroupTable:
     data_version: tuple[int, int]
     groups: dict[str, SubscriptionGroupConfig]
     changed: Mapping[str, int] | None = None
-    """When operators changed, or deleted, which group last; None: it does not say, as RocketMQ's."""
+    """When operators changed, or deleted, which group last."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SubscriptionGroupTable":
@@ -126,7 +126,7 @@ class SubscriptionGroupTable:
             version, table = value.get("dataVersion") or {}, value.get("subscriptionGroupTable") or {}
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             groups = {name: SubscriptionGroupConfig.from_json(name, entry) for name, entry in table.items()}
-            changed = decode_stamps(value.get("changedGroups"))
+            changed = stamps_of_version(decode_stamps(value.get("changedGroups")), data_version)
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"subscription groups do not parse: {error!r:.200}") from None
         return cls(data_version, groups, changed)
@@ -244,7 +244,7 @@ class SubscriptionGroupManager:
             table: what it has.
             is_lost: whether the table here was lost, so that what it says without a stamp counts less.
         """
-        stamps = table.changed or {}
+        stamps = self.changed.of_told(table.groups, table.changed or {})
         is_newer = is_lost or table.data_version[1] > self.data_version[1]
         chosen = choose_newer(table.groups, stamps, self._table, self.changed, is_newer=is_newer)
         for name, told in chosen.items():

@@ -286,7 +286,7 @@ class TopicConfigManager:
             log_end: where its log ends: what it has deleted lies before that.
             is_lost: whether the table here was lost, so that what it says without a stamp counts less.
         """
-        stamps = table.changed or {}
+        stamps = self.changed.of_told(table.topics, table.changed or {})
         is_newer = is_lost or table.data_version[1] > self.data_version[1]
         known = {name: topic for name, topic in self._table.items() if name not in self.learned}
         told = {name: topic for name, topic in table.topics.items() if name not in table.learned}
@@ -300,7 +300,7 @@ class TopicConfigManager:
             elif name in stamps or name in table.deleted or self.deleted.find(name) is None:
                 self._take(topic)
         for name, deleted in table.deleted.items():
-            if name in chosen or stamps.get(name, 0) >= self.changed.of(name):
+            if name in chosen or stamps.get(name, 0) >= self.changed.latest(name):
                 self.deleted.merge(name, deleted, log_end=log_end)
         forgotten = {name for name, topic in chosen.items() if topic is None and name not in table.deleted}
         self.deleted.merge_forgotten(forgotten, before=min(table.deleted_before, log_end))
