@@ -1,6 +1,6 @@
 """The systemd units: systemd reads them, they give away little, and what they forbid a broker does not need.
 
-They are not run by a systemd here, which containers lack.
+A systemd runs one in `test_units_run.py`.
 """
 
 import re
