@@ -4,6 +4,7 @@ Source: spec: ha §12 (every 10 s). RocketMQ's slaves ask 3 s after their start 
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -26,6 +27,7 @@ from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicTable
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import RequestCode
+from rmqha.codec.deleted_topic import DeletedTopic
 from rmqha.errors import RemoteProtocolError, RemotingError, StoreError
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.consume_queue_table import QueueKey
@@ -35,6 +37,8 @@ logger = structlog.get_logger()
 _TakeOver = Callable[[RemotingClient], Awaitable[None]]
 NextOffset = Callable[[str, int], int]
 """Of a topic and the number of a queue: the offset of the next message."""
+FirstStoredFrom = Callable[[str, int, int], int | None]
+"""Of a topic, the number of a queue and milliseconds since 1970: the first message since then, if any."""
 
 _FIRST_AFTER_S: Final = 3.0
 """At the latest, as RocketMQ's slaves; so soon again what has never been taken over yet."""
@@ -168,6 +172,7 @@ class SlaveSynchronize:
         is_lost: bool,
         next_offset: NextOffset | None,
         ends: Mapping[QueueKey, int] | None = None,
+        first_stored_from: FirstStoredFrom = lambda *_: None,
         takes_unknown: bool = False,
         may_lack_deliveries: bool = False,
     ) -> str:
@@ -182,6 +187,8 @@ class SlaveSynchronize:
             is_lost: whether the tables here are lost, and nobody has told any since: what has no stamp counts as there.
             next_offset: of a queue here. Of a broker of RocketMQ's only what was consumed behind that is new, as a
                 smaller offset may have been chosen here. None: none was.
+            first_stored_from: what was stored here after a topic was deleted there is not what was deleted, whose log's
+                tail may be gone.
             takes_unknown: what a broker of RocketMQ's says of groups that have no offset here counts.
             may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
@@ -210,6 +217,7 @@ class SlaveSynchronize:
             if ends is not None:
                 told = await _cut(told, ends)
             if topics:
+                topics = await _without_new(topics, first_stored_from)
                 self._topics.merge(topics, log_end=log_end, is_lost=is_lost)
             self._groups.merge(groups, is_lost=is_lost)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
@@ -291,6 +299,18 @@ async def _cut(told: OffsetTable, ends: Mapping[QueueKey, int]) -> OffsetTable:
         topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
         table[key] = {queue_id: min(offset, ends.get((topic, queue_id), 0)) for queue_id, offset in queues.items()}
     return table
+
+
+async def _without_new(topics: TopicTable, first_stored_from: FirstStoredFrom) -> TopicTable:
+    deleted: dict[str, DeletedTopic] = {}
+    for topic, told in topics.deleted.items():
+        stamp, ends = (topics.changed or {}).get(topic, 0), dict(told.ends)
+        for queue_id, end in ends.items() if stamp else ():
+            if (new := first_stored_from(topic, queue_id, stamp + 1)) is not None:
+                ends[queue_id] = min(end, new)
+            await trio.lowlevel.checkpoint()
+        deleted[topic] = DeletedTopic(told.before, ends)
+    return replace(topics, deleted=deleted)
 
 
 def _decode_offsets(value: dict[str, Any]) -> tuple[OffsetTable, Mapping[str, int] | None]:

@@ -335,26 +335,31 @@ class ConsumeQueue:
 
         Later than all: the last message. Earlier than all: the first. Empty: 0 (spec: remoting §2.5, code 29).
         """
-        first = low = self.min_offset_in_queue
-        high = self.max_offset_in_queue
-        if low >= high:
+        first, end = self.min_offset_in_queue, self.max_offset_in_queue
+        if first >= end:
             return 0
+        low = self.first_stored_from(timestamp_ms, store_time_of)
+        if low >= end:
+            return end - 1
+        if low > first:
+            before, at = self._time_at(low - 1, store_time_of), self._time_at(low, store_time_of)
+            return low - 1 if timestamp_ms - before <= at - timestamp_ms else low
+        return low
 
-        def time_at(index: int) -> int:
-            unit = self.unit(index)
-            return -1 if unit is None else store_time_of(unit[0])
-
+    def first_stored_from(self, timestamp_ms: int, store_time_of: StoreTimeOf) -> int:
+        """Offset of the first message stored at ``timestamp_ms`` or later; of the next one if all are earlier."""
+        low, high = self.min_offset_in_queue, self.max_offset_in_queue
         while low < high:
             middle = (low + high) // 2
-            if time_at(middle) < timestamp_ms:
+            if self._time_at(middle, store_time_of) < timestamp_ms:
                 low = middle + 1
             else:
                 high = middle
-        if low >= self.max_offset_in_queue:
-            return self.max_offset_in_queue - 1
-        if low > first and timestamp_ms - time_at(low - 1) <= time_at(low) - timestamp_ms:
-            return low - 1
         return low
+
+    def _time_at(self, index: int, store_time_of: StoreTimeOf) -> int:
+        unit = self.unit(index)
+        return -1 if unit is None else store_time_of(unit[0])
 
     async def delete_expired_files_in_thread(self, *, pause_s: float) -> int:
         """Delete the files that hold only messages before the queue's minimum, never the last; returns how many."""

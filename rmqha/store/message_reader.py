@@ -204,6 +204,18 @@ class MessageReader:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.get_offset_in_queue_by_time(timestamp_ms, self.store_time_of)
 
+    def first_stored_from(self, topic: str, queue_id: int, timestamp_ms: int) -> int | None:
+        """Offset of the first message of a queue that was stored at ``timestamp_ms`` or later; None if none was.
+
+        Raises:
+            StoreReadError: at present nothing can be read there.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.has_messages:
+            return None
+        first = queue.first_stored_from(timestamp_ms, self.store_time_of)
+        return first if first < queue.max_offset_in_queue else None
+
 
 def _is_in_order(queue: ConsumeQueue, index: int) -> bool:
     """Whether this unit leads to a later record than the one before it."""

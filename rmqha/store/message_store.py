@@ -73,6 +73,7 @@ class DefaultMessageStore:
         self.get_max_offset_in_queue: Final = parts.reader.get_max_offset_in_queue
         self.get_min_offset_in_queue: Final = parts.reader.get_min_offset_in_queue
         self.get_offset_in_queue_by_time: Final = parts.reader.get_offset_in_queue_by_time
+        self.first_stored_from: Final = parts.reader.first_stored_from
         self.recovery: Final = RecoveryProgress()
         """How far :meth:`load` is."""
         self.taken_to = 0

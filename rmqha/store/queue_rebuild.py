@@ -156,7 +156,7 @@ class QueueRebuildService:
                 await self._disk.in_thread(lambda path=directory: self._clear(path))  # type: ignore[misc]
                 groups[queue.topic, queue.queue_id] = UnitGroup(self._queues.make_empty(queue.topic, queue.queue_id))
             begins_at = min(self._reput.reput_from_offset, *(queue.begins_at for queue in lost))
-            self._position = max(begins_at, self._log.min_offset)
+            self._position = self._where_records_begin(max(begins_at, self._log.min_offset))
             while groups and self._position >= self._log.min_offset:
                 await self._next_round(groups)
         finally:
@@ -166,6 +166,13 @@ class QueueRebuildService:
         if built:
             took_s = round(trio.current_time() - begun_at, 3)
             logger.info("consume_queue.rebuilt", count=len(built), queues=_names(built), took_s=took_s)
+
+    def _where_records_begin(self, offset: int) -> int:
+        """It, or where its segment begins: what another broker deleted ends where its log did, within a record here."""
+        if offset >= self._reput.reput_from_offset or self._log.record_at(offset, end=self._log.max_offset) is not None:
+            return offset
+        begins = [extent.begin for extent in self._log.extents() if extent.begin <= offset]
+        return max(begins, default=self._log.min_offset)
 
     def _facts_of(self, key: QueueKey) -> _Begun:
         return self._queues.lost[key], self._queues.deleted.get(key)

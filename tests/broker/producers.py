@@ -154,9 +154,11 @@ async def producer_of(
     stream.close()
 
 
-async def seen(broker: BrokerController, *, topic: str = "t", queue_id: int = 0) -> list[StoredMessage]:
-    """What consumers see of a queue, once all is dispatched."""
+async def seen(
+    broker: BrokerController, *, topic: str = "t", queue_id: int = 0, offset: int = 0
+) -> list[StoredMessage]:
+    """What consumers see of a queue from there on, once all is dispatched."""
     store = broker.store
     while store.reput_from_offset < store.max_offset:  # noqa: ASYNC110 - dispatch tells nobody
         await trio.sleep(0.01)
-    return [decode_message(view) for view in store.get_message(topic, queue_id, 0).views]
+    return [decode_message(view) for view in store.get_message(topic, queue_id, offset).views]

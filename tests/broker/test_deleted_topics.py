@@ -146,6 +146,23 @@ async def test_a_topic_made_again_goes_on_behind_what_the_log_still_holds(
         assert await pulled(client, 2) == (ResponseCode.SUCCESS, 4, [b"new", b"newer"])
 
 
+async def test_what_another_broker_deleted_may_end_within_a_record_of_this_log(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Its log ended there, with another tail: dispatch stopped for good at what was called a corrupt record."""
+    async with machine.broker() as broker, machine.client() as client:
+        await send(client, b"old", b"older", b"new")
+        assert await pulled(client) == (ResponseCode.SUCCESS, 3, [b"old", b"older", b"new"])
+        end = broker.store.max_offset
+        broker.topics.deleted.merge("t", DeletedTopic(end // 2 + 7, {0: 2}), log_end=end)
+        await trio.sleep(30)
+        assert await pulled(client) == (ResponseCode.PULL_OFFSET_MOVED, 2, [])
+        assert await pulled(client, 2) == (ResponseCode.SUCCESS, 3, [b"new"])
+        assert await send(client, b"newer") == [3]
+        assert await pulled(client, 3) == (ResponseCode.SUCCESS, 4, [b"newer"])
+        assert broker.store.running_flags.dispatch_error is None
+
+
 @pytest.mark.parametrize("lost", ["nothing", "queues", "queue ends"])
 @pytest.mark.parametrize("crash", [True, False])
 async def test_what_was_deleted_stays_so_when_the_queues_are_built_again(

@@ -24,7 +24,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import PERM_READ
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
-from tests.broker.machines import Machine, ask, replication_of, send_request
+from tests.broker.machines import Machine, ask, pull_request, replication_of, send_request
 from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_clock import WallClock
@@ -772,3 +772,34 @@ async def test_what_rocketmq_was_told_on_this_store_since_is_no_older_than_what_
                 assert group is not None
                 assert not group.consume_enable
                 assert one.offsets.query_offset("g", "t", 0) == 5
+
+
+async def test_what_was_deleted_in_a_tail_that_is_gone_hides_nothing_that_came_since(autojump_clock: MockClock) -> None:
+    """The old master's deletion, in its lost tail, hid acknowledged messages of the new one's, in the same places."""
+    old, new, _ = three_machines()
+    async with old.broker(**MASTER) as broker:
+        async with new.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(old, 4)
+            await trio.sleep(30)
+        copy = deepcopy(old.disk.files)
+        await fill(old, 2)
+        await trio.sleep(5)
+        broker.topics.delete_topic_config("t", {0: 6}, before=broker.store.max_offset)
+        await trio.sleep(20)
+    tables = {name: inode for name, inode in old.disk.files.items() if "/config/topics.json" in name}
+    put_back(old, copy | tables)
+    async with new.broker(**MASTER):
+        await fill(new, 4)
+        await trio.sleep(20)
+    new.disk.mount().replace_bytes("/store/config/delayOffset.json", b"damaged")
+    lose(new, "delayOffset.json.bak")
+    slave_now = SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+    async with new.broker(**MASTER, haPeers="10.0.0.1:10912") as broker:
+        await trio.sleep(20)
+        async with old.broker(**slave_now):
+            await trio.sleep(60)
+        async with new.client() as client:
+            assert (await ask(client, pull_request(4))).code == 0
+        assert [message.queue_offset for message in await seen(broker, offset=4)] == [4, 5, 6, 7]
+        assert broker.store.running_flags.dispatch_error is None

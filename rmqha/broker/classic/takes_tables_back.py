@@ -227,6 +227,7 @@ class TakesTablesBack:
             is_lost=is_lost,
             next_offset=next_offset,
             ends=ends,
+            first_stored_from=self._store.first_stored_from,
             takes_unknown=self._are_older,
             may_lack_deliveries=trio.current_time() >= self._began_at + _WAITS_S,  # it may wait for this master in turn
         )
