@@ -9,8 +9,11 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.pages import Page
 from rmqha.cli.verdict import Verdict, judge
+from rmqha.codec.route import PERM_READ
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_net import SimNet
@@ -107,3 +110,27 @@ async def test_an_empty_store_of_a_slave_lacks_nothing_as_a_master(group: Group,
     async with group.lacking.broker(**MASTER, brokerId="0", haMasterAddress="", masterAddress=""):
         assert (await verdict_of(group.lacking)).level == "ok"
     assert not group.lacking.disk.mount().exists(NOTE)
+
+
+async def test_a_slave_of_a_slave_that_lost_its_tables_keeps_its_own(group: Group, autojump_clock: MockClock) -> None:
+    """It took those that the log tells of for its master's: what operators had decided was gone from all that live."""
+    async with group.running() as master:
+        master.topics.update_topic_config(TopicConfig("made", 3, 3, PERM_READ))
+        master.topics.delete_topic_config("t", {0: 5}, before=master.store.max_offset)
+        master.groups.update(SubscriptionGroupConfig("forbidden", consume_enable=False))
+        await trio.sleep(30)
+    chained = {"masterAddress": "10.0.0.2:10911", "haMasterAddress": "10.0.0.2:10912"}
+    async with group.lacking.broker(**NOBODY), group.whole.broker(**chained) as slave:
+        for _ in range(2):
+            await trio.sleep(90)
+            made, forbidden = slave.topics.select("made"), slave.groups.select("forbidden")
+            assert made == TopicConfig("made", 3, 3, PERM_READ)
+            assert forbidden is not None
+            assert not forbidden.consume_enable
+            assert slave.topics.select("t") is None
+            assert slave.offsets.query_offset("group", "t", 0) == 3
+        assert not (await verdict_of(group.whole)).in_sync
+    async with group.master.broker(), group.lacking.broker(), group.whole.broker(**chained) as slave:
+        await trio.sleep(60)
+        assert await lack_of(group.lacking) is None
+        assert await lack_of(group.whole) is None

@@ -381,10 +381,11 @@ class ClassicReplication:
 
     def facts(self) -> dict[str, Any]:
         """Of the status document (rmqha/cli/verdict.py) what tells of other nodes, and of name servers."""
+        lack = self._taken_tables.lack
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
-            "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited)),
+            "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited or bool(lack))),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
             "ha": plain(self.ha_service.info()),
@@ -392,7 +393,7 @@ class ClassicReplication:
             "circle": (self._config.is_slave and self.group.circle()) or None,
             "log_master": self.master_link.log_source.master or None,
             "not_learned": self._followed.not_learned() if self._followed is not None else [],
-            "tables_not_taken": self._taken_tables.lack or None,
+            "tables_not_taken": lack or None,
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             **self._names.facts(),
             "credentials_kept": self.master_link.credentials_kept or None,
