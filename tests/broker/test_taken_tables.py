@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from errno import ENOSPC
 
 import pytest
 import trio
@@ -14,6 +15,8 @@ from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.pages import Page
 from rmqha.cli.verdict import Verdict, judge
 from rmqha.codec.route import PERM_READ
+from rmqha.errors import StoreWriteError
+from rmqha.store.store_note import StoreNote
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_net import SimNet
@@ -134,3 +137,49 @@ async def test_a_slave_of_a_slave_that_lost_its_tables_keeps_its_own(group: Grou
         await trio.sleep(60)
         assert await lack_of(group.lacking) is None
         assert await lack_of(group.whole) is None
+
+
+async def test_what_a_master_lost_stays_lost_where_it_was_a_slave_of_nobody_meanwhile(
+    group: Group, autojump_clock: MockClock
+) -> None:
+    """A start as a slave, whose master was away, forgot it: as a master again it was well, and its peer's were gone."""
+    async with group.running() as master:
+        master.groups.update(SubscriptionGroupConfig("forbidden", consume_enable=False))
+        await trio.sleep(30)
+    for name in [name for name in group.master.disk.files if "/config/" in name]:
+        del group.master.disk.files[name]
+    alone = {"haPeers": "10.0.0.3:10912"}
+    async with group.master.broker(**alone):
+        await trio.sleep(30)
+    slave = SLAVE | {"haMasterAddress": "10.0.0.3:10912", "masterAddress": "10.0.0.3:10911", "haPeers": ""}
+    async with group.master.broker(**slave):
+        await trio.sleep(30)
+        assert not (await verdict_of(group.master)).in_sync
+    async with group.master.broker(**alone) as broker:
+        await trio.sleep(30)
+        assert (await verdict_of(group.master)).level == "degraded"
+        async with group.whole.broker() as other:
+            await trio.sleep(90)
+            for one in (broker, other):
+                forbidden = one.groups.select("forbidden")
+                assert forbidden is not None
+                assert not forbidden.consume_enable
+                assert one.offsets.query_offset("group", "t", 0) == 3
+
+
+async def test_notes_stay_where_a_slave_cannot_note_that_it_lacks_tables(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """What says so already is all there is."""
+
+    async def no_room(_: StoreNote) -> None:
+        raise StoreWriteError(OSError(ENOSPC, "no room"), operation="create", path=NOTE)
+
+    machine = Machine(SimNet(), "10.0.0.2", SLAVE | NOBODY)
+    disk = machine.disk.mount()
+    disk.makedirs("/store")
+    disk.create("/store/tablesLost", 0).close()
+    monkeypatch.setattr(StoreNote, "make_in_thread", no_room)
+    async with machine.broker():
+        await trio.sleep(5)
+    assert machine.disk.mount().exists("/store/tablesLost")

@@ -51,6 +51,7 @@ def taking_back(
         reput_from_offset=dispatched,
         queues=queues,
         next_queue_offset=lambda *_queue: 0,
+        first_stored_from=lambda *_of: None,
     )
     metadata: Any = SimpleNamespace(
         save=nothing,

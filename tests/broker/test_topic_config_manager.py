@@ -144,3 +144,16 @@ def test_a_topic_that_an_operator_makes_is_no_topic_for_clients_before_it_is_sav
     assert "t" not in topics.unsaved
     topics.update_topic_config(TopicConfig("t", 8, 8))
     assert "t" not in topics.unsaved, "clients know it, and go on with it"
+
+
+def test_what_only_the_log_has_told_of_is_known_as_that_after_a_restart() -> None:
+    """It counted as a topic that somebody had made: of what peers know of it nothing was taken."""
+    topics, again = (TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 0) for _ in range(2))
+    topics.learn_queue("learned", 0)
+    topics.update_topic_config(TopicConfig("made", 1, 1))
+    again.replace_from_json(java_json.loads(java_json.dumps(topics.to_json()).encode()))
+    assert again.learned == {"learned"}
+    told = {name: TopicConfig(name, 4, 4) for name in ("learned", "made")}
+    again.merge(TopicTable((0, 0), told), log_end=0, is_lost=False)
+    assert again.select("learned") == TopicConfig("learned", 4, 4)
+    assert again.select("made") == TopicConfig("made", 1, 1)

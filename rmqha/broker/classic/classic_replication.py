@@ -296,10 +296,10 @@ class ClassicReplication:
 
     async def open(self) -> None:
         """As :meth:`Replication.open`."""
-        await self._taken_tables.begin()
+        is_noted = await self._taken_tables.begin(were_lost=self._takes_back.look())
         if options.peers_to_ask(self._config):
             await self._takes_back.note_loss()
-        else:
+        elif is_noted:
             await self._takes_back.forget_loss()
         await self._taken_tables.settle()
         await self.catch_up.run()
@@ -309,11 +309,12 @@ class ClassicReplication:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
-            nursery.start_soon(self._finish_taking_back)
             nursery.start_soon(self._taken_tables.run, self.slave_synchronize)
             if self.ha_client is not None and self._followed is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._followed.run, self.ha_client)
+            else:
+                nursery.start_soon(self._finish_taking_back)
             task_status.started()
 
     async def hand_over(self) -> None:
@@ -381,10 +382,10 @@ class ClassicReplication:
 
     def facts(self) -> dict[str, Any]:
         """Of the status document (rmqha/cli/verdict.py) what tells of other nodes, and of name servers."""
-        lack = self._taken_tables.lack
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
+            "tables_not_taken": (lack := self._taken_tables.lack) or None,
             "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited or bool(lack))),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
@@ -393,7 +394,6 @@ class ClassicReplication:
             "circle": (self._config.is_slave and self.group.circle()) or None,
             "log_master": self.master_link.log_source.master or None,
             "not_learned": self._followed.not_learned() if self._followed is not None else [],
-            "tables_not_taken": lack or None,
             "topics_awaited": self._config.is_slave and self.slave_synchronize.has_news,
             **self._names.facts(),
             "credentials_kept": self.master_link.credentials_kept or None,

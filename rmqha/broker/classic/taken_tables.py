@@ -46,8 +46,14 @@ class TakenTables:
         """What a slave has not had, in a sentence; empty if it has, or is none."""
         return _LACKS if self._is_slave and self._note.is_there else ""
 
-    async def begin(self) -> None:
+    async def begin(self, *, were_lost: bool) -> bool:
         """Before anything is saved: note of a slave that it has no table yet; of a master see what a slave noted.
+
+        Args:
+            were_lost: whether it was a master that had yet to be told what it lost.
+
+        Returns:
+            Whether what says that may go: a slave notes it here, an operator who has a master ask nobody has decided.
 
         Raises:
             StoreReadError: whether it is noted cannot be seen.
@@ -58,8 +64,9 @@ class TakenTables:
             if self._store.min_offset < self._store.max_offset:
                 metadata.files.lost[TABLES_NOT_TAKEN] = _NEVER_HAD
                 logger.warning("tables.never_had", reason=_NEVER_HAD)
-        elif self._is_slave and (not metadata.had_topics or metadata.files.lost):
+        elif self._is_slave and (were_lost or not metadata.had_topics or metadata.files.lost):
             await self._make()
+        return not self._is_slave or not were_lost or self._note.is_there
 
     async def settle(self) -> None:
         """A master's tables count from now on: who could know more is noted by now, or the operator has decided."""

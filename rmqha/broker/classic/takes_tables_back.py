@@ -266,6 +266,10 @@ class TakesTablesBack:
         except StoreWriteError as error:
             raise RemoteProtocolError(f"that tables are taken back cannot be noted here: {error}") from error
 
+    def look(self) -> bool:
+        """Whether a process before had yet to be told what was lost. Raises StoreReadError."""
+        return any(note.look() for note in (self._note, self._lost_note, self._older_note))
+
     async def note_loss(self) -> None:
         """At a start that asks peers, before anything is saved: what this process makes is not what the store had.
 

@@ -358,7 +358,9 @@ class TopicConfigManager:
         """As :meth:`replace`. Raises RemoteProtocolError if it is no table of topics; nothing has changed."""
         table = TopicTable.from_json(value)
         self.made_since.replace_from_json(value)
-        return self.replace(table)
+        is_new = self.replace(table)
+        self.learned.update(table.learned & self._table.keys())
+        return is_new
 
     def replace(self, table: TopicTable) -> bool:
         """Take over a table (our own file's, or the master's); False if it was taken over before."""
