@@ -217,8 +217,8 @@ class SlaveSynchronize:
             if ends is not None:
                 told = await _cut(told, ends)
             if topics:
-                topics = await _without_new(topics, first_stored_from)
-                self._topics.merge(topics, log_end=log_end, is_lost=is_lost)
+                topics, used_since = await _without_new(topics, first_stored_from)
+                self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
             self._groups.merge(groups, is_lost=is_lost)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             await self._offsets.merge_from_master(told, changed=changed)
@@ -301,16 +301,18 @@ async def _cut(told: OffsetTable, ends: Mapping[QueueKey, int]) -> OffsetTable:
     return table
 
 
-async def _without_new(topics: TopicTable, first_stored_from: FirstStoredFrom) -> TopicTable:
-    deleted: dict[str, DeletedTopic] = {}
+async def _without_new(topics: TopicTable, first_stored_from: FirstStoredFrom) -> tuple[TopicTable, set[str]]:
+    """The table, whose deletions leave out what was stored since; and topics of which anything was."""
+    deleted, used_since = dict[str, DeletedTopic](), set[str]()
     for topic, told in topics.deleted.items():
         stamp, ends = (topics.changed or {}).get(topic, 0), dict(told.ends)
         for queue_id, end in ends.items() if stamp else ():
             if (new := first_stored_from(topic, queue_id, stamp + 1)) is not None:
                 ends[queue_id] = min(end, new)
+                used_since.add(topic)
             await trio.lowlevel.checkpoint()
         deleted[topic] = DeletedTopic(told.before, ends)
-    return replace(topics, deleted=deleted)
+    return replace(topics, deleted=deleted), used_since
 
 
 def _decode_offsets(value: dict[str, Any]) -> tuple[OffsetTable, Mapping[str, int] | None]:

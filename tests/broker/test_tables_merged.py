@@ -803,3 +803,38 @@ async def test_what_was_deleted_in_a_tail_that_is_gone_hides_nothing_that_came_s
             assert (await ask(client, pull_request(4))).code == 0
         assert [message.queue_offset for message in await seen(broker, offset=4)] == [4, 5, 6, 7]
         assert broker.store.running_flags.dispatch_error is None
+
+
+@pytest.mark.parametrize("has_restarted", [False, True])
+async def test_what_clients_go_on_with_while_tables_are_awaited_is_not_what_was_deleted_before(
+    has_restarted: bool, autojump_clock: MockClock
+) -> None:
+    """An older copy of each table knew them still: a commit and a send that were answered were undone by the peer."""
+    master, first, _ = three_machines()
+    names = [f"/store/config/{name}.json" for name in ("topics", "consumerOffset")]
+    async with master.broker(**MASTER) as broker, first.broker(**SLAVE) as slave:
+        await trio.sleep(10)
+        await fill(master, 12)
+        await fill(master, 12, topic="v")
+        broker.offsets.commit_offset("g", "t", 0, offset=8, peer="1.1.1.1:1")
+        await trio.sleep(30)
+        copies = {name: deepcopy(master.disk.files[name]) for name in names}
+        await broker.offsets.remove_offset_in_turns("g")
+        broker.topics.delete_topic_config("v", {0: 12}, before=broker.store.max_offset)
+        await trio.sleep(30)
+        assert slave.offsets.query_offset("g", "t", 0) is None
+    for name, copy in copies.items():
+        master.disk.files[f"{name}.bak"] = copy
+        del master.disk.files[name]
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        await trio.sleep(90)
+        broker.offsets.commit_offset("g", "t", 0, offset=12, peer="1.1.1.1:1")
+        await fill(master, 1, topic="v")
+        await trio.sleep(20)
+        if not has_restarted:
+            async with first.broker(**SLAVE):
+                await trio.sleep(90)
+                assert (broker.offsets.query_offset("g", "t", 0), _queues_of(broker, "v")) == (12, 4)
+    async with master.broker(**MASTER, **ONE_PEER) as broker, first.broker(**SLAVE):
+        await trio.sleep(90)
+        assert (broker.offsets.query_offset("g", "t", 0), _queues_of(broker, "v")) == (12, 4)

@@ -309,7 +309,7 @@ class ClassicReplication:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
-            nursery.start_soon(self._taken_tables.run, self.slave_synchronize)
+            nursery.start_soon(self._taken_tables.run, self.slave_synchronize, self._is_joined)
             if self.ha_client is not None and self._followed is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._followed.run, self.ha_client)

@@ -1,5 +1,7 @@
 """TakenTables: whether a slave's store has had its master's tables, kept beside it: as a master it would lack them."""
 
+from collections.abc import Callable
+from math import inf
 from typing import Final
 
 import structlog
@@ -18,10 +20,12 @@ TABLES_NOT_TAKEN: Final = "tablesNotTaken"
 _LOOKS_AGAIN_S: Final = 0.2
 _LOOKS_S: Final = 2.0
 """Where nothing is missing; a slave takes tables over every ten seconds."""
+_FAILS_S: Final = 60.0
+"""So long tables may be those of before while the log goes on."""
 _LACKS: Final = (
     "this slave has not had all of its master's topics, groups and consumers' offsets since its store was made or lost "
-    "them, or its master had yet to be told by its peers what it lost: as a master it might begin with what its log "
-    "tells, and consumers anew"
+    "them, or could not have them while the log went on, or its master had yet to be told by its peers what it lost: "
+    "as a master it might begin with what its log tells, or with older ones, and consumers anew"
 )
 _NEVER_HAD: Final = (
     "this store was a slave's that had not taken over all of its group's topics, groups and consumers' offsets: they "
@@ -73,13 +77,18 @@ class TakenTables:
         if not self._is_slave:
             await self._forget()
 
-    async def run(self, taken: SlaveSynchronize) -> None:
+    async def run(self, taken: SlaveSynchronize, is_joined: Callable[[], bool]) -> None:
         """Keep the note of a slave until its master's tables are here, and saved, and are all that its group has.
 
-        What a master tells whose peers have yet to tell it what it lost may not be all.
+        What a master tells whose peers have yet to tell it what it lost may not be all. What cannot be had of one
+        whose log goes on here is noted, too, after a while.
         """
-        seen = 0
+        seen, failed_since = 0, inf
         while self._is_slave:
+            is_failing = bool(taken.failure) and is_joined()
+            failed_since = min(failed_since, trio.current_time()) if is_failing else inf
+            if trio.current_time() >= failed_since + _FAILS_S:
+                await self._make()
             if taken.rounds > seen and taken.origin.are_awaited:
                 await self._make()
             elif taken.rounds > seen and self._note.is_there:

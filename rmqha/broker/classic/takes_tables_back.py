@@ -93,6 +93,8 @@ class TakesTablesBack:
         """Peers whose tables are merged, or that have none."""
         self.told_by = set[str]()
         """Peers, by their HA addresses, whose tables are taken, and not saved yet with all of the log."""
+        if peers:
+            metadata.queue_ends.why_unknown = self.why_awaited
 
     @property
     def are_awaited(self) -> bool:
@@ -153,7 +155,6 @@ class TakesTablesBack:
 
     async def _take_newer(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """The log is what counts, and comes without it, too. Then any peer may know more, longer or not by then."""
-        ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
         if is_longer:  # others that are as long may know what this one missed
             self._are_older = True
             with suppress(StoreWriteError):
@@ -161,6 +162,7 @@ class TakesTablesBack:
         has_ends = there is not None and await self._learn_ends(peer, there)
         if not has_ends and there is not None and trio.current_time() < self._began_at + _WAITS_S:
             raise RemoteProtocolError(_WITHOUT_ENDS)
+        ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
         if failure := await self._merge(peer, ends) or ("" if has_ends else _WITHOUT_ENDS):
             self.told_by.discard(str(peer))
             self._have_told.discard(str(peer))
@@ -222,6 +224,7 @@ class TakesTablesBack:
         """Why that failed; else empty. ``ends``: where queues end in the log of that peer."""
         is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
+        may_wait_for_this = ends is not None and trio.current_time() >= self._began_at + _WAITS_S
         failure = await self._tables.merge(
             address_behind(peer),
             is_lost=is_lost,
@@ -229,7 +232,7 @@ class TakesTablesBack:
             ends=ends,
             first_stored_from=self._store.first_stored_from,
             takes_unknown=self._are_older,
-            may_lack_deliveries=trio.current_time() >= self._began_at + _WAITS_S,  # it may wait for this master in turn
+            may_lack_deliveries=may_wait_for_this,  # who has more of the log never had its group's tables
         )
         if not failure:  # a topic that was deleted there may have messages here since
             await self._metadata.learn_queues(self._store.queues)

@@ -114,6 +114,7 @@ class ConsumerOffsetManager:
         else:
             if offset < queues[queue_id]:
                 self.changed.note(name_of_queue(key, queue_id))
+            self.made_since.note(name_of_queue(key, queue_id))
             queues[queue_id] = offset
             self._doubted.pop((key, queue_id), None)
         if peer and self._role is not None and not self._role.is_master:

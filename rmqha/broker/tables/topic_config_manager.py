@@ -4,7 +4,7 @@ The commitlog is the truth: a topic found in the consume queues but missing here
 (:meth:`TopicConfigManager.learn_queue`), so losing ``topics.json`` loses no message.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -278,11 +278,14 @@ class TopicConfigManager:
                 self.learned.discard(name)
                 self._put(told)
 
-    def merge(self, table: TopicTable, *, log_end: int, is_lost: bool) -> None:
+    def merge(
+        self, table: TopicTable, *, log_end: int, is_lost: bool, used_since: Collection[str] = frozenset()
+    ) -> None:
         """Take what a ``table`` of another broker of this group says later than the one here.
 
         Args:
             table: what it has.
+            used_since: topics of which messages were stored here since they were deleted there.
             log_end: where its log ends: what it has deleted lies before that.
             is_lost: whether the table here was lost, so that what it says without a stamp counts less.
         """
@@ -292,7 +295,7 @@ class TopicConfigManager:
         told = {name: topic for name, topic in table.topics.items() if name not in table.learned}
         chosen = choose_newer(told, stamps, known, self.changed, is_newer=is_newer)
         for name, topic in chosen.items():
-            if topic is None and name in self.made_since:
+            if topic is None and (name in self.made_since or (name in used_since and name in self._table)):
                 self.changed.adopt(name, stamps[name])
                 self.changed.note(name)
             elif topic is None:
