@@ -61,6 +61,7 @@ def taking_back(
         trouble="",
         delay_offsets=SimpleNamespace(is_settled=lambda _end: True),
         forget_made_since=lambda: None,
+        queue_ends=SimpleNamespace(),
     )
     asks: Any = tables
     return TakesTablesBack(
