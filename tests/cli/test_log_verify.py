@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.cli import verified
 from rmqha.cli.main import run
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
+from rmqha.dledger.ledger_verify import LedgerVerification
 from tests.spark.logs import LedgerWriter, record
 from tests.stores import expected_log, expected_messages, unpack
 
@@ -142,6 +144,19 @@ def test_of_a_member_the_entries_and_its_queues_are_checked(tmp_path: Path, caps
         "queues: not compared",
         "entries: 200 in 3 files, indexes 0 to 199",
     ]
+
+
+def test_of_a_member_a_file_that_is_begun_meanwhile_is_read_too(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the queues held of it was called damage: each month, where a member runs."""
+    log = member_of(tmp_path)
+    newest = max(Path(log.path(0)).parent.iterdir())
+    away = newest.rename(tmp_path / "away")
+
+    monkeypatch.setattr(verified, "verify_ledger", lambda *_, **_more: (away.rename(newest), LedgerVerification())[1])
+    run(["log", "verify", str(tmp_path), "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["queues"] == {"queues": 1, "units": 200, "behind": 0}
 
 
 def test_of_a_member_a_damaged_body_is_named(tmp_path: Path, capsys: Output) -> None:
