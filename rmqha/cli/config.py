@@ -43,7 +43,8 @@ def check(ctx: click.Context, files: tuple[Path, ...], kind: str, output: str) -
 
     Problems and notes go to stderr, one verdict for each file to stdout. With aclEnable the accounts in
     rocketmqHome/conf are read as well: all that is wrong with them is told at once, with its line. So are the files
-    of certificates and keys that a start reads: run it as the broker's user. Of a member of a DLedger group it is a
+    of certificates and keys that a start reads: run it as the broker's user, by the installation that will run it, as
+    a library that a key needs is a problem, too, where it is missing. Of a member of a DLedger group it is a
     problem, too, if its store here is another member's.
     """
     from rmqha.cli.output import echo_json  # noqa: PLC0415
@@ -74,8 +75,10 @@ def _broker(path: Path) -> tuple[str, tuple[str, ...]]:
     from rmqha.cli.broker_conf import certificate_problems, load_with_accounts  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_member  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
+    from rmqha.metrics.start import observe_broker  # noqa: PLC0415
 
     loaded, notes = load_with_accounts(path)
+    observe_broker(loaded)
     if problems := certificate_problems(loaded):
         raise ConfigError(problems)
     for finding in check_member(loaded):
@@ -90,9 +93,11 @@ def _name_server(path: Path) -> tuple[str, tuple[str, ...]]:
     from rmqha.choices import TlsMode  # noqa: PLC0415
     from rmqha.config.load_namesrv import load_namesrv  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
+    from rmqha.metrics.start import observe_name_server  # noqa: PLC0415
     from rmqha.namesrv.namesrv_controller import tls_options  # noqa: PLC0415
 
     loaded = load_namesrv(path)
+    observe_name_server(loaded)
     if loaded.tls_mode is not TlsMode.DISABLED and (why := why_unusable(tls_options(loaded))):
         raise ConfigError(why)
     return f"name server on port {loaded.listen_port}", loaded.notes

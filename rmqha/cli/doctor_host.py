@@ -21,7 +21,8 @@ from rmqha.cli.pages import Page
 from rmqha.cli.status_text import human_bytes
 from rmqha.config import BrokerConfig
 from rmqha.config.kinds import split_listen_address
-from rmqha.errors import StoreError
+from rmqha.errors import ConfigError, StoreError
+from rmqha.metrics.start import observe_broker
 from rmqha.store.disk import DiskUsage
 from rmqha.store.os_disk import OsDisk
 
@@ -287,6 +288,10 @@ def check_software(config: BrokerConfig) -> Findings:
             yield Finding(OK, "software", f"without {name}: {otherwise}")
     if config.acl_enable and not _version("PyYAML"):
         yield Finding(FAIL, "software", "aclEnable needs PyYAML", "pip install 'rmqha[acl]'")
+    try:
+        observe_broker(config)
+    except ConfigError as error:
+        yield Finding(FAIL, "software", f"a start with this file ends: {error}", "pip install 'rmqha[web]'")
     if shutil.which("rmqha") is None:
         yield Finding(WARN, "software", "the command rmqha is not on the PATH", "a unit has to name its whole path")
 

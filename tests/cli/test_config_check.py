@@ -1,12 +1,16 @@
 """`rmqha config check` looks at all that a start reads, the accounts too."""
 
 import json
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from rmqha.cli.doctor_host import check_software
+from rmqha.cli.finding import FAIL
 from rmqha.cli.main import run
+from rmqha.config import load_config
 from tests.broker.acl.files import account, home_with
 
 Output = pytest.CaptureFixture[str]
@@ -110,3 +114,22 @@ def test_each_file_is_an_object_for_a_script(tmp_path: Path, capsys: Output) -> 
     assert (first["file"], first["good"], first["what"]) == (str(good), True, "name server on port 9876")
     assert (second["good"], second["what"], len(second["problems"])) == (False, None, 1)
     assert first["notes"] != first["problems"] == []
+
+
+@pytest.mark.parametrize("name", ["master.conf", "namesrv.conf"])
+def test_a_library_that_a_start_would_miss_is_a_problem(
+    name: str, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade stopped a broker whose new installation could not start it."""
+    (tmp_path / name).write_text("metricsListen=127.0.0.1:9100\n")
+    monkeypatch.delitem(sys.modules, "rmqha.metrics.observed", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert run(["config", "check", str(tmp_path / name)]) == 2
+    assert "pip install 'rmqha[web]'" in capsys.readouterr().err
+
+
+def test_doctor_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "rmqha.metrics.observed", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    config = load_config(None, {"metricsListen": "127.0.0.1:9100"})
+    assert [found.what for found in check_software(config) if found.level == FAIL and "metricsListen" in found.what]
