@@ -82,6 +82,11 @@ class StoppedQueue:
             self.next = self.passed.next
 
 
+def is_read_on(topic: str) -> bool:
+    """Whether a queue of this topic is read behind the record at which it stopped."""
+    return topic in _READ_ON
+
+
 def stop_before(request: DispatchRequest, group: UnitGroup) -> StoppedQueue:
     """Let a queue end with this group, before this record."""
     group.stop()
@@ -89,7 +94,7 @@ def stop_before(request: DispatchRequest, group: UnitGroup) -> StoppedQueue:
     goes_on_at = group.last_ends_at if has_messages else request.commit_log_offset + request.msg_size
     number, end, phy_offset = request.queue_offset, group.end, request.commit_log_offset
     is_end_proven = end - group.queue.min_offset_in_queue != 1
-    passed = PassedOver(end, is_end_proven=is_end_proven) if request.topic in _READ_ON else None
+    passed = PassedOver(end, is_end_proven=is_end_proven) if is_read_on(request.topic) else None
     stopped = StoppedQueue(end, number, phy_offset, goes_on_at, next=end, last=phy_offset, passed=passed)
     stopped.note(request)
     return stopped
@@ -133,7 +138,7 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
 
     def takes(self, topic: str, queue_id: int) -> bool:
         """Whether a message for this queue is taken: it has not stopped, or is read on."""
-        return (topic, queue_id) not in self or topic in _READ_ON
+        return (topic, queue_id) not in self or is_read_on(topic)
 
     def refusal(self, topic: str, queue_id: int) -> str:
         """Why a message for a queue that has stopped is not taken."""

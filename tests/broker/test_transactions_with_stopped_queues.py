@@ -329,3 +329,25 @@ async def test_marks_before_one_that_says_it_is_the_first_count_as_damaged(
         aside = [half.body for half in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)]
         assert aside == [b"h0", b"h1", b"h2", b"h3", b"h5"]
         assert (await status_of(machine))["damaged_marks"].startswith("a mark of ended transactions")
+
+
+@pytest.mark.parametrize("bit", [_HIGHER, _LOWER])
+async def test_a_place_that_is_damaged_below_a_broker_stops_that_queue_alone(
+    machine: Machine, bit: int, autojump_clock: MockClock
+) -> None:
+    """No topic took messages any more, until the next start but one."""
+    async with with_producer(machine) as (broker, producer):
+        halves = [await producer.prepare(b"h%d" % number) for number in range(6)]
+        await seen(broker, topic=HALF_TOPIC)
+        flip_place(machine, broker, HALF_TOPIC, 3, bit)
+    for number in (4, 5):
+        async with with_producer(machine) as (broker, producer):
+            assert await code_of(producer, halves[3]) == 1
+            await trio.sleep(60)
+            sent = await producer.ask(send_request(b"sent", topic="other"))
+            assert sent.code == 0, sent.remark
+            assert await code_of(producer, halves[number]) == 0
+            assert await code_of(producer, await producer.prepare(b"new")) == 0
+            status = await status_of(machine)
+            assert (status["write_refusal"], status["lost_queues"]) == (None, None)
+            assert f"{HALF_TOPIC}/0 is read from the log from 3 on" in status["stopped_queues"]
