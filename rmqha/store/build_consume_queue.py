@@ -198,7 +198,7 @@ class CommitLogDispatcherBuildConsumeQueue:
             facts = {"topic": queue.topic, "queue_id": queue.queue_id, "ended_at": group.end, "begins_at": begins_at}
             hidden = self._messages_of(group)
             logger.warning("consume_queue.begun_again", **facts, hidden_messages=hidden)
-            end = max(group.end, self._queues.stopped.next_of(key))
+            end = self._queues.stopped.next_of(key, group.end)
             self._queues.hidden.note(key, hidden, before=phy_offset, end=end)
             queue = group.queue = self._queues.begin_again(queue)
         self._queues.stopped.goes_on(key)

@@ -172,7 +172,7 @@ class ConsumeQueueTable:
     def _take_out(self, queue: ConsumeQueue, path: str, *, begins_at: int) -> LostQueue:
         key = queue.topic, queue.queue_id
         first, end = self.range_of(*key)
-        end = max(end, self.stopped.next_of(key))
+        end = self.stopped.next_of(key, end)
         lost = LostQueue(*key, path=path, first=first, end=end, begins_at=begins_at)
         self.lost[key] = lost
         self.changes += 1
@@ -320,8 +320,8 @@ class ConsumeQueueTable:
 
     def next_offsets(self, start: int = 0, count: int | None = None) -> dict[QueueKey, int]:
         """For each queue the offset its next message will get: all, or a page of ``count`` queues from ``start`` on."""
-        keys = self._keys[start : None if count is None else start + count]
-        return {key: max(self.range_of(*key)[1], self.stopped.next_of(key)) for key in keys}
+        ends = ((key, self.range_of(*key)[1]) for key in self._keys[start : None if count is None else start + count])
+        return {key: end if key in self.lost else self.stopped.next_of(key, end) for key, end in ends}
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first message of a queue that is still there, and the end; twice the end if there is none."""

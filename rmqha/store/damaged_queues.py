@@ -1,7 +1,8 @@
 """DamagedQueues: consume queues with a unit that does not lead to its record, until it is known what is damaged.
 
 A queue is derived: where the log is sound it is put aside and built again (store/queue_rebuild.py), and nobody else
-notices. So the log is read first: of what a damaged log holds, the queues may be all that still finds it.
+notices. So the log is read first: of what a damaged log holds, the queues may be all that still finds it. But those of
+transactions are read on where they stop, as they do before a record that lies about its place.
 """
 
 from typing import Final
@@ -16,6 +17,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Log
+from rmqha.store.stopped_queues import is_read_on
 
 logger = structlog.get_logger()
 
@@ -74,7 +76,7 @@ class DamagedQueues:
             )
         next_offsets = await self._read_log(suspects, end)
         for key, (queue, index) in suspects.items():
-            if next_offsets.get(key, 0) <= index and not self._is_gone(queue, index):
+            if next_offsets.get(key, 0) <= index and not (is_read_on(key[0]) or self._is_gone(queue, index)):
                 raise CorruptLogError(end, f"before this offset message {index} of queue {key[0]}/{key[1]} is missing")
         for key, (queue, index) in suspects.items():
             del self._suspects[key]
@@ -117,8 +119,9 @@ class DamagedQueues:
                 self._position = self._log.min_offset
                 next_offsets.clear()
                 gaps.clear()
-        for gap in gaps.values():
-            raise gap
+        for key, gap in gaps.items():
+            if not is_read_on(key[0]):
+                raise gap
         return next_offsets
 
 

@@ -57,6 +57,12 @@ class StoppedQueue:
     passed: PassedOver | None = None
     """They, if this queue is read on."""
 
+    @property
+    def shown_from(self) -> int:
+        """The first place of those that this is about."""
+        begin = None if self.passed is None else self.passed.begin
+        return self.end if begin is None else begin
+
     def passes_over(self, request: DispatchRequest) -> bool:
         """Whether this record of the queue gets no unit; one with the number 0 begins the queue anew."""
         if request.commit_log_offset < self.phy_offset or request.queue_offset == 0:
@@ -76,13 +82,19 @@ class StoppedQueue:
             self.next = self.passed.next
 
 
+def is_read_on(topic: str) -> bool:
+    """Whether a queue of this topic is read behind the record at which it stopped."""
+    return topic in _READ_ON
+
+
 def stop_before(request: DispatchRequest, group: UnitGroup) -> StoppedQueue:
     """Let a queue end with this group, before this record."""
     group.stop()
     has_messages = group.units or group.queue.has_units
     goes_on_at = group.last_ends_at if has_messages else request.commit_log_offset + request.msg_size
     number, end, phy_offset = request.queue_offset, group.end, request.commit_log_offset
-    passed = PassedOver(end) if request.topic in _READ_ON else None
+    is_end_proven = end - group.queue.min_offset_in_queue != 1
+    passed = PassedOver(end, is_end_proven=is_end_proven) if is_read_on(request.topic) else None
     stopped = StoppedQueue(end, number, phy_offset, goes_on_at, next=end, last=phy_offset, passed=passed)
     stopped.note(request)
     return stopped
@@ -113,9 +125,12 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
         """Queues to be built again."""
         return {key for key, stopped in self.items() if stopped.goes_on_at <= log_begins_at}
 
-    def next_of(self, key: _Queue) -> int:
-        """Behind all positions of a queue that has stopped; 0 of any other."""
-        return self[key].next if key in self else 0
+    def next_of(self, key: _Queue, end: int) -> int:
+        """The place of the next message of a queue that ends at ``end``."""
+        stopped = self.get(key)
+        if stopped is None:
+            return end
+        return stopped.next if stopped.passed is not None else max(stopped.next, end)
 
     def messages_of(self, key: _Queue) -> int:
         """So many were passed over."""
@@ -123,7 +138,7 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
 
     def takes(self, topic: str, queue_id: int) -> bool:
         """Whether a message for this queue is taken: it has not stopped, or is read on."""
-        return (topic, queue_id) not in self or topic in _READ_ON
+        return (topic, queue_id) not in self or is_read_on(topic)
 
     def refusal(self, topic: str, queue_id: int) -> str:
         """Why a message for a queue that has stopped is not taken."""
@@ -146,7 +161,7 @@ class StoppedQueues(dict[_Queue, StoppedQueue]):
         if not self:
             return ""
         named = [
-            f"{topic}/{queue_id} {_shows(one)} from {one.end} on ({one.messages:,} messages): {reason_of(one)}"
+            f"{topic}/{queue_id} {_shows(one)} from {one.shown_from} on ({one.messages:,} messages): {reason_of(one)}"
             for (topic, queue_id), one in [*self.items()][:_NAMED_MAX]
         ]
         more = f"; and {len(self) - _NAMED_MAX} more" if len(self) > _NAMED_MAX else ""

@@ -203,17 +203,28 @@ async def test_half_messages_are_asked_about_after_each_start_there(
         assert sorted(bodies[2:]) == sorted(open_ones)
 
 
+def flip_topic(machine: Machine, broker: BrokerController, place: int) -> None:
+    """A half message is another topic's from now on."""
+    queue = broker.store.queues.find(HALF_TOPIC, 0)
+    assert queue is not None
+    unit = queue.unit(place)
+    assert unit is not None
+    (log,) = [file for path, file in machine.disk.files.items() if path.endswith(f"commitlog/{0:020}")]
+    log.cache[log.cache.index(HALF_TOPIC.encode(), unit[0])] ^= 1
+
+
+async def code_of(producer: Producer, half: Half) -> int | None:
+    """What a commit is answered with."""
+    answer = await producer.end(half, COMMIT)
+    return None if answer is None else answer.code
+
+
 async def test_a_half_message_whose_topic_is_damaged_is_missing(machine: Machine, autojump_clock: MockClock) -> None:
     """Its record is another topic's: those behind it keep their places."""
     async with with_producer(machine) as (broker, producer):
         halves = [await producer.prepare(b"h%d" % number) for number in range(5)]
         await seen(broker, topic=HALF_TOPIC)
-        queue = broker.store.queues.find(HALF_TOPIC, 0)
-        assert queue is not None
-        unit = queue.unit(1)
-        assert unit is not None
-        (log,) = [file for path, file in machine.disk.files.items() if path.endswith(f"commitlog/{0:020}")]
-        log.cache[log.cache.index(HALF_TOPIC.encode(), unit[0])] ^= 1
+        flip_topic(machine, broker, 1)
     lose_queue(machine, HALF_TOPIC)
     async with with_producer(machine) as (broker, producer):
         await producer.end(halves[4], ROLLBACK)
@@ -221,6 +232,64 @@ async def test_a_half_message_whose_topic_is_damaged_is_missing(machine: Machine
         assert refused is not None
         assert "half message 1 is damaged" in (refused.remark or "")
         assert await asked_within(producer, 90) == {b"h0", b"h2", b"h3"}
+
+
+@pytest.mark.parametrize("missing", [(3,), (2,), (2, 3)])
+async def test_one_half_message_behind_missing_ones_keeps_its_place(
+    machine: Machine, missing: tuple[int, ...], autojump_clock: MockClock
+) -> None:
+    """It was neither asked about nor committed, and its place was given once more."""
+    last = missing[-1] + 1
+    async with with_producer(machine) as (broker, producer):
+        halves = [await producer.prepare(b"h%d" % number) for number in range(last + 1)]
+        await seen(broker, topic=HALF_TOPIC)
+        for place in missing:
+            flip_topic(machine, broker, place)
+    lose_queue(machine, HALF_TOPIC)
+    sound = {b"h%d" % number for number in range(last + 1) if number not in missing}
+    async with with_producer(machine) as (broker, producer):
+        asked = await asked_within(producer, 90)
+        assert asked == sound
+    lose_queue(machine, HALF_TOPIC)
+    async with with_producer(machine) as (broker, producer):
+        new = await producer.prepare(b"new")
+        assert new.queue_offset > last
+        assert await code_of(producer, halves[last]) == 0
+        assert await code_of(producer, new) == 0
+        assert [message.body for message in await seen(broker)] == [b"h%d" % last, b"new"]
+    async with with_producer(machine) as (broker, producer):
+        assert await asked_within(producer, 90) == sound - {b"h%d" % last}
+
+
+@pytest.mark.parametrize("bit", [64, 128])
+async def test_behind_a_first_half_message_that_lies_all_others_keep_their_places(
+    machine: Machine, bit: int, autojump_clock: MockClock
+) -> None:
+    """They were called gone, and nobody was asked about them, as the queue began behind them."""
+    async with with_producer(machine) as (broker, producer):
+        halves = [await producer.prepare(b"h%d" % number) for number in range(6)]
+        await producer.end(halves[5], ROLLBACK)
+        await seen(broker, topic=OP_TOPIC)
+        flip_place(machine, broker, HALF_TOPIC, 0, bit)
+    lose_queue(machine, HALF_TOPIC)
+    with capture_logs() as logs:
+        async with with_producer(machine) as (broker, producer):
+            assert [await code_of(producer, halves[number]) for number in (1, 5)] == [0, 0]
+            refused = await producer.end(halves[0], COMMIT)
+            assert refused is not None
+            assert "half message 0 is damaged" in (refused.remark or "")
+            new = await producer.prepare(b"new")
+            assert new.queue_offset == 6
+            assert await code_of(producer, new) == 0
+            assert await asked_within(producer, 90) == {b"h2", b"h3", b"h4"}
+            assert [message.body for message in await seen(broker)] == [b"h1", b"new"]
+            status = await status_of(machine)
+            assert f"{HALF_TOPIC}/0 is read from the log from 0 on" in status["stopped_queues"]
+            assert status["damaged_halves"].startswith("a half message is damaged")
+    assert [line["half_offset"] for line in logs if line["event"] == "transaction.half_damaged"] == [0]
+    async with with_producer(machine) as (broker, producer):
+        assert await asked_within(producer, 90) == {b"h2", b"h3", b"h4"}
+        assert [message.body for message in await seen(broker)] == [b"h1", b"new"]
 
 
 async def test_where_the_last_half_message_is_damaged_others_begin_behind_it(
@@ -260,3 +329,25 @@ async def test_marks_before_one_that_says_it_is_the_first_count_as_damaged(
         aside = [half.body for half in await seen(broker, topic=CHECK_MAX_TIME_TOPIC)]
         assert aside == [b"h0", b"h1", b"h2", b"h3", b"h5"]
         assert (await status_of(machine))["damaged_marks"].startswith("a mark of ended transactions")
+
+
+@pytest.mark.parametrize("bit", [_HIGHER, _LOWER])
+async def test_a_place_that_is_damaged_below_a_broker_stops_that_queue_alone(
+    machine: Machine, bit: int, autojump_clock: MockClock
+) -> None:
+    """No topic took messages any more, until the next start but one."""
+    async with with_producer(machine) as (broker, producer):
+        halves = [await producer.prepare(b"h%d" % number) for number in range(6)]
+        await seen(broker, topic=HALF_TOPIC)
+        flip_place(machine, broker, HALF_TOPIC, 3, bit)
+    for number in (4, 5):
+        async with with_producer(machine) as (broker, producer):
+            assert await code_of(producer, halves[3]) == 1
+            await trio.sleep(60)
+            sent = await producer.ask(send_request(b"sent", topic="other"))
+            assert sent.code == 0, sent.remark
+            assert await code_of(producer, halves[number]) == 0
+            assert await code_of(producer, await producer.prepare(b"new")) == 0
+            status = await status_of(machine)
+            assert (status["write_refusal"], status["lost_queues"]) == (None, None)
+            assert f"{HALF_TOPIC}/0 is read from the log from 3 on" in status["stopped_queues"]

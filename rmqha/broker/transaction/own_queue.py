@@ -35,10 +35,18 @@ class OwnQueue:
         return stopped.passed.counted if self._is_counted else stopped.passed.proven
 
     @property
-    def stopped_at(self) -> int | None:
-        """The place where it stopped, if it did: from there on :meth:`records_behind` are read."""
+    def _begin_by_log(self) -> int | None:
         stopped = self._stopped
-        return None if stopped is None else stopped.end
+        return None if self._is_counted or stopped is None or stopped.passed is None else stopped.passed.begin
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The place where it stopped, if it did: from there on :meth:`records_behind` are read.
+
+        Where its one unit lies about its place, that is its first.
+        """
+        stopped, begin = self._stopped, self._begin_by_log
+        return begin if stopped is None or begin is not None else stopped.end
 
     @property
     def has_begun_anew(self) -> bool:
@@ -48,7 +56,8 @@ class OwnQueue:
     @property
     def begin(self) -> int:
         """Its first place."""
-        return self._store.get_min_offset_in_queue(*self._key)
+        begin = self._begin_by_log
+        return begin if begin is not None else self._store.get_min_offset_in_queue(*self._key)
 
     @property
     def end(self) -> int:
@@ -62,7 +71,7 @@ class OwnQueue:
         at = bisect_left(places, place)
         if at < len(places) and places[at] == place:
             return offsets[at]
-        unit = None if queue is None else queue.unit(place)
+        unit = None if queue is None or self._begin_by_log is not None else queue.unit(place)
         return None if unit is None else unit[0]
 
     def first_behind(self, physical_offset: int) -> int:
@@ -71,7 +80,7 @@ class OwnQueue:
         Where it is one of those that are not kept, it is the place where the queue stopped.
         """
         queue, stopped, (places, offsets) = self._store.queues.find(*self._key), self._stopped, self._behind
-        if stopped is not None and physical_offset >= stopped.phy_offset:
+        if stopped is not None and (physical_offset >= stopped.phy_offset or self._begin_by_log is not None):
             at = bisect_left(offsets, physical_offset)
             if at == 0 and self._is_counted:
                 return stopped.end

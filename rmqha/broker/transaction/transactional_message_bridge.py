@@ -113,8 +113,8 @@ class TransactionalMessageBridge:
     def fetch_consume_offset(self, topic: str) -> int:
         """Where to go on reading; within what was ever given out, and not before what is still there."""
         saved = self._offsets.query_offset(CONSUMER_GROUP, topic, QUEUE_ID) or 0
-        end = self._store.next_queue_offset(topic, QUEUE_ID)
-        return max(min(saved, end), self._store.get_min_offset_in_queue(topic, QUEUE_ID))
+        end = max(self._store.next_queue_offset(topic, QUEUE_ID), self.end_of(topic))
+        return max(min(saved, end), self._own[topic].begin)
 
     def update_consume_offset(self, topic: str, offset: int) -> None:
         """From here on a broker that comes after this one goes on."""
