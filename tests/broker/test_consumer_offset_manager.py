@@ -465,3 +465,13 @@ async def test_who_cannot_commit_any_more_goes_on_consuming(
         pull.ext_fields.update(sysFlag=str(int(flags)), commitOffset="1")
         assert (await ask(client, pull)).code == ResponseCode.SUCCESS
         assert broker.offsets.query_offset("consumers", "t", 0) is None
+
+
+def test_a_commit_of_the_same_place_is_no_operators_word() -> None:
+    """Consumers commit every five seconds: it would count as later than what was consumed elsewhere."""
+    offsets = ConsumerOffsetManager(now_ms=lambda: 5)
+    for offset in (3, 3, 4):
+        offsets.commit_offset("g", "t", 0, offset=offset)
+    assert not offsets.changed
+    offsets.commit_offset("g", "t", 0, offset=3)
+    assert offsets.changed.of("t@g@0") == 5

@@ -195,3 +195,15 @@ async def test_masters_of_rocketmq_are_told_apart_too(autojump_clock: MockClock)
 @pytest.mark.parametrize("keys", [{}, {"brokerIP1": "h", "listenPort": "1"}, {"brokerIP1": "h", "haListenPort": "x"}])
 def test_a_broker_of_rocketmqs_that_does_not_say_is_nobody(keys: dict[str, str]) -> None:
     assert rocketmq_process_of({"bootTimestamp": "1"}, keys) is None
+
+
+async def test_the_master_of_a_log_that_comes_by_two_slaves_is_that_of_both() -> None:
+    above = replace(PROCESS, is_master=False, master="10.0.0.7:10911")
+
+    async def ask_process(_: str) -> BrokerProcess | None:
+        return above
+
+    log_source = LogSource(ask_process)
+    told = replace(PROCESS, address="10.0.0.7:10911", boot="1")
+    await log_source.check("10.0.0.7:10911", told, ha_address=HA, is_joined=True)
+    assert log_source.master == "10.0.0.7:10911"

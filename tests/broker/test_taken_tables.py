@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.pages import Page
@@ -183,3 +184,46 @@ async def test_notes_stay_where_a_slave_cannot_note_that_it_lacks_tables(
     async with machine.broker():
         await trio.sleep(5)
     assert machine.disk.mount().exists("/store/tablesLost")
+
+
+async def test_the_note_stays_until_what_was_taken_is_saved(
+    group: Group, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with group.running():
+        pass
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataService, "trouble", "config/*.json cannot be saved at present")
+        async with group.master.broker(), group.lacking.broker() as slave:
+            await trio.sleep(30)
+            assert slave.offsets.query_offset("group", "t", 0) == 3
+            assert await lack_of(group.lacking)
+    async with group.master.broker(), group.lacking.broker():
+        await trio.sleep(30)
+        assert await lack_of(group.lacking) is None
+
+
+async def test_a_slave_that_lost_one_table_alone_notes_that(group: Group, autojump_clock: MockClock) -> None:
+    async with group.running():
+        pass
+    for name in [name for name in group.whole.disk.files if "/config/consumerOffset.json" in name]:
+        del group.whole.disk.files[name]
+    async with group.whole.broker(**NOBODY):
+        await trio.sleep(5)
+        assert await lack_of(group.whole)
+
+
+@pytest.mark.parametrize("role", [MASTER | {"brokerId": "0", "haMasterAddress": "", "masterAddress": ""}, NOBODY])
+async def test_what_was_made_since_a_loss_is_nothing_special_where_nobody_is_asked(
+    group: Group, role: dict[str, str], autojump_clock: MockClock
+) -> None:
+    """Deletions of these topics that peers know of would not be taken any more."""
+    async with group.whole.broker(**NOBODY) as broker:
+        for made_since in (broker.topics.made_since, broker.offsets.made_since):
+            made_since.are_awaited = lambda: True
+            made_since.note("made")
+        broker.topics.dirty = broker.offsets.dirty = True
+        await trio.sleep(30)
+    async with group.whole.broker(**role) as broker:
+        await trio.sleep(30)
+        assert "made" not in broker.topics.made_since
+        assert "made" not in broker.offsets.made_since

@@ -157,3 +157,10 @@ def test_what_only_the_log_has_told_of_is_known_as_that_after_a_restart() -> Non
     again.merge(TopicTable((0, 0), told), log_end=0, is_lost=False)
     assert again.select("learned") == TopicConfig("learned", 4, 4)
     assert again.select("made") == TopicConfig("made", 1, 1)
+
+
+def test_a_topic_that_a_peer_tells_keeps_the_queues_of_which_the_log_here_tells() -> None:
+    topics = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 0)
+    topics.learn_queue("t", 5)
+    topics.merge(TopicTable((0, 0), {"t": TopicConfig("t", 4, 4, PERM_READ)}), log_end=0, is_lost=False)
+    assert topics.select("t") == TopicConfig("t", 6, 4, PERM_READ)
