@@ -237,3 +237,13 @@ async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(
         tables = synchronize_with(net, "10.0.0.2", master)
         assert await tables.merge("10.0.0.1:10911", is_lost=False, next_offset=lambda _topic, _queue_id: 5) == ""
     assert master.offsets.query_offsets("g", "t") == {0: 3, 1: 6}
+
+
+async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(autojump_clock: MockClock) -> None:
+    """The group would pass over the first messages that are sent there."""
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    async with answering(net, ENDS_AT_0, told_by_a_peer(b'{"offsetTable":{"t@g":{0:5,1:7}}}')):
+        tables = synchronize_with(net, "10.0.0.2", master)
+        assert await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None, ends={("t", 0): 4}) == ""
+    assert master.offsets.query_offsets("g", "t") == {0: 4, 1: 0}

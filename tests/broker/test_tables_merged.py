@@ -838,16 +838,3 @@ async def test_what_clients_go_on_with_while_tables_are_awaited_is_not_what_was_
     async with master.broker(**MASTER, **ONE_PEER) as broker, first.broker(**SLAVE):
         await trio.sleep(90)
         assert (broker.offsets.query_offset("g", "t", 0), _queues_of(broker, "v")) == (12, 4)
-
-
-async def test_a_place_in_a_queue_of_which_neither_log_holds_anything_is_none(autojump_clock: MockClock) -> None:
-    """The group would pass over the first messages that are sent there."""
-    master, first, _ = three_machines()
-    async with master.broker(**MASTER) as broker, first.broker(**SLAVE) as slave:
-        await decided_on(master, broker)
-        slave.offsets.commit_offset("g", "t", 3, offset=7)
-    lose(master)
-    async with master.broker(**MASTER, **ONE_PEER) as broker, first.broker(**SLAVE):
-        await trio.sleep(60)
-        assert decided(broker) == DECIDED
-        assert broker.offsets.query_offset("g", "t", 3) in (0, None)
