@@ -32,7 +32,7 @@ class Replica:
 
     @property
     def is_slave(self) -> bool:
-        """It says so. RocketMQ's brokers say nothing, and count as masters."""
+        """It says so, or its configuration, if it is RocketMQ's; who says nothing counts as a master."""
         return self.facts is not None and self.facts.get("role") == "SLAVE"
 
 

@@ -7,15 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rmqha.cli.ask import known_brokers, runtime_table
+from rmqha.cli.ask import ask_broker, known_brokers, runtime_table
 from rmqha.cli.doctor_store import end_of, last_records
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.log_difference import compare_with
 from rmqha.cli.promotion import OldStore, Overlap, Replica
 from rmqha.cli.store_place import commit_log_directory
 from rmqha.cli.verdict import read_status
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.host import join_address
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig, split_told_address
+from rmqha.config.java_properties import parse_properties
 from rmqha.errors import CorruptLogError
 from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader
@@ -66,6 +69,8 @@ def _ask_replica(address: str, *, timeout_s: float) -> Replica:
     """What answers at a listenPort; one that hangs, or whose HA port alone is open, listens."""
     try:
         facts = read_status(runtime_table(address, timeout_s=timeout_s))
+        if "role" not in facts and _is_rocketmqs_slave(address, timeout_s=timeout_s):
+            facts["role"] = "SLAVE"
         is_told = facts.get("role") != "SLAVE" or facts.get("starting") or type(facts.get("max_offset")) is int
         return Replica(address, facts) if is_told else Replica(address, None, listens=True)
     except UnreachableError:
@@ -73,6 +78,13 @@ def _ask_replica(address: str, *, timeout_s: float) -> Replica:
         return Replica(address, None, listens=any(_listens(host, one, timeout_s) for one in (port, port + 1)))
     except (CliError, *_NO_FACTS):
         return Replica(address, None, listens=True)
+
+
+def _is_rocketmqs_slave(address: str, *, timeout_s: float) -> bool:
+    """Whether its configuration says so, which RocketMQ's brokers tell everybody."""
+    answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_CONFIG), timeout_s=timeout_s)
+    keys = {one.key: one.value for one in parse_properties(bytes(answer.body or b""))[0]}
+    return answer.code == ResponseCode.SUCCESS and keys.get("brokerRole") == "SLAVE" and keys.get("brokerId") != "0"
 
 
 def _listens(host: str, port: int, timeout_s: float) -> bool:

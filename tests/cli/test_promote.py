@@ -18,6 +18,7 @@ from rmqha.cli.promotion import OldStore, Replica, obstacles, stakes
 from rmqha.cli.promotion_asked import ask_replicas, look_at_old_store
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from rmqha.codec.codes import RequestCode
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import load_config
 from rmqha.store.log_reader import LogReader
 from rmqha.store.log_verify import verify_log
@@ -391,6 +392,39 @@ def test_it_is_refused_while_the_old_master_or_a_longer_replica_answers(
     assert run(command) == 1
     assert "runs another broker" in capsys.readouterr().err
     assert (conf.read_text(), len(list(conf.parent.iterdir()))) == (CONF, 1)
+
+
+@pytest.mark.parametrize(
+    ("role", "broker_id", "end", "said"),
+    [
+        ("SLAVE", 2, 100, ""),
+        ("SLAVE", 2, 500, f"{OTHER} holds 400 bytes more"),
+        ("ASYNC_MASTER", 0, 100, "the old master may be alive"),
+        (None, 0, 100, "the old master may be alive"),
+    ],
+)
+def test_a_slave_of_rocketmqs_is_compared_like_another(
+    role: str | None,
+    broker_id: int,
+    end: int,
+    said: str,
+    conf: Path,
+    replicas: Callable[..., None],
+    fake_brokers: FakeBrokers,
+    capsys: Output,
+) -> None:
+    """It went for the old master: "stop it for good first"."""
+    replicas(own=slave("waiting"))
+    table = {"brokerVersionDesc": "V4_9_7", "commitLogMinOffset": "0", "commitLogMaxOffset": str(end)}
+    runtime_answer = RemotingCommand(0, body=json.dumps({"table": table}).encode())
+    keys = f"brokerRole={role}\nbrokerId={broker_id}\n".encode()
+    fake_brokers.answers[OTHER] = {RUNTIME: runtime_answer}
+    if role is not None:
+        fake_brokers.answers[OTHER][RequestCode.GET_BROKER_CONFIG] = RemotingCommand(0, body=keys)
+    code = run(["promote", "-c", str(conf), "--role", "ASYNC_MASTER", "--peer", OTHER])
+    told = capsys.readouterr()
+    assert (code, said in told.err) == (1 if said else 0, True)
+    assert said or f"{OTHER}: log ends at 100" in told.out
 
 
 def test_what_was_accepted_is_not_in_the_way(conf: Path, replicas: Callable[..., None], capsys: Output) -> None:
