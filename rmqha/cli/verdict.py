@@ -70,6 +70,7 @@ from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see, waits_for
 from rmqha.cli.span import span
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.replication.log_master import ANOTHER_MASTER
+from rmqha.replication.slave_session import NO_RECORD
 
 IN_SYNC: Final = "in-sync"
 _DEPARTED_TOLD_MAX: Final = 3
@@ -107,6 +108,10 @@ _SLAVE_ADVICE: Final = {
     "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
     "same namesrvAddr",
 }
+_DAMAGED_THERE: Final = (
+    ". If it says so again and again, the master's own log is damaged there: 'rmqha log verify' of its store tells, and "
+    "this log is sound up to that offset"
+)
 _SLAVE_PAGES: Final = {
     "ahead": Page.AHEAD,
     "below-min": Page.BELOW_MIN,
@@ -351,7 +356,9 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         reasons.append(f"it cannot write: {refusal_of(facts)}")
     if state not in _SLAVE_GOOD and not (waits_for_room and state == _WITHOUT_ROOM):
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
-        reasons.append(see(f"{state}: {told}", page_of(state)))
+        is_damaged = told.startswith(NO_RECORD)
+        page = Page.DAMAGED if is_damaged else page_of(state)
+        reasons.append(see(f"{state}: {told}{_DAMAGED_THERE if is_damaged else ''}", page))
     reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
     failed = (
         facts.get("circle")

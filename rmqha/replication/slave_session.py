@@ -22,6 +22,8 @@ _READ_AHEAD: Final = 64 * 1024
 _SIZE_AND_MAGIC: Final = 8
 
 BUFFER_SIZE: Final = 2 * 1024 * 1024
+NO_RECORD: Final = "the stream holds no record at offset"
+"""How each such error begins."""
 RECORD_SIZE_MAX: Final = 16 * 1024 * 1024
 """No record reaches it: the top byte of its size would not be zero. A larger claim is taken for damage."""
 
@@ -31,7 +33,7 @@ class CorruptStreamError(RemoteProtocolError):
 
     def __init__(self, offset: int, reason: str) -> None:
         self.offset: Final = offset
-        super().__init__(f"the stream holds no record at offset {offset}: {reason}")
+        super().__init__(f"{NO_RECORD} {offset}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
+from rmqha.replication.slave_session import CorruptStreamError
 from tests.cli.facts import connection, master, member, slave, view
 
 
@@ -89,6 +90,12 @@ def test_clients_that_were_turned_away_make_it_degraded() -> None:
     assert (verdict.level, verdict.reasons) == ("degraded", ("1 connection was turned away",))
 
 
+def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
+    """A slave that has met it, and waits."""
+    facts = slave("waiting")
+    return facts | {"ha_client": facts["ha_client"] | {"last_error": str(error)}}
+
+
 @pytest.mark.parametrize(
     ("facts", "page"),
     [
@@ -123,6 +130,7 @@ def test_clients_that_were_turned_away_make_it_degraded() -> None:
         (slave("failed"), Page.WRITE_FAILED),
         (slave("misconfigured"), Page.MIXED_UP),
         (slave("waiting"), Page.SLAVE_WAITS),
+        (stopped_at(CorruptStreamError(7, "BODYCRC")), Page.DAMAGED),
         (slave("transfer", not_learned=["no topics"]), Page.SLAVE_WAITS),
         (slave("transfer", not_learned=["no topics: AclException: no such account"]), Page.ACCOUNTS),
         (member(leader=None), Page.NO_LEADER),
