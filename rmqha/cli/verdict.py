@@ -109,8 +109,8 @@ _SLAVE_ADVICE: Final = {
     "same namesrvAddr",
 }
 _DAMAGED_THERE: Final = (
-    ". If it says so again and again, the master's own log is damaged there: 'rmqha log verify' of its store tells, and "
-    "this log is sound up to that offset"
+    ". If it says so again and again, the master's own log is damaged there: 'rmqha log verify' of its store tells. "
+    "This log is sound up to that offset"
 )
 _SLAVE_PAGES: Final = {
     "ahead": Page.AHEAD,
