@@ -19,6 +19,7 @@ from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.cli.verdict import judge, read_status
+from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
@@ -440,3 +441,24 @@ async def test_it_is_noted_of_no_table_that_cannot_be_saved(autojump_clock: Mock
     disk.faults.full = False
     await metadata.save()
     assert found_on(disk).term == 7
+
+
+async def test_whose_tables_are_saved_stays_as_it_was_while_topics_cannot_be_saved(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member with topics of an earlier term passed for the newest one, and the others took its tables."""
+    disk = SimDisk()
+    await noted(disk, TablesOrigin(7)).save()
+    metadata, save = noted(disk, TablesOrigin(8)), ConfigFiles.save
+
+    async def refuse_topics(files: ConfigFiles, name: str, value: dict[str, Any]) -> None:
+        await (fail if name == "topics.json" else save)(files, name, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConfigFiles, "save", refuse_topics)
+        metadata.offsets.commit_offset("g", "t", 0, offset=2)
+        await metadata.save()
+    assert java_json.loads(disk.files[OFFSETS_JSON].durable)["offsetTable"] == {"t@g": {0: 2}}
+    assert json.loads(disk.files["/store/config/tablesOrigin.json"].durable)["term"] == 7
+    await metadata.save()
+    assert found_on(disk).term == 8

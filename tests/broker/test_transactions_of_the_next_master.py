@@ -1,9 +1,13 @@
 """What a master learns of the half messages that the one before it had begun to deal with."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.transaction import half_send, marks
 from rmqha.broker.transaction.half_message import (
     CHECK_IMMUNITY_TIME,
@@ -16,6 +20,8 @@ from rmqha.broker.transaction.transactional_message_bridge import TransactionalM
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import COMMIT, ROLLBACK, as_rocketmq_stores, producer_of, seen
+from tests.broker.test_master_link import SLAVE, answering
+from tests.broker.test_slave_synchronize import synchronize_with, told_by_a_peer
 from tests.broker.test_transactions import put_no_mark
 from tests.sim.sim_clock import EPOCH_MS, WallClock
 from tests.sim.sim_net import SimNet
@@ -268,3 +274,23 @@ async def test_a_commit_whose_mark_did_not_come_counts_at_each_place_of_its_half
         for half in halves:
             await producer.end(half, COMMIT)
         assert [message.body for message in await seen(broker)] == [b"money"]
+
+
+async def test_how_far_a_busy_master_is_counts_once_the_log_has_come_so_far(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Its log grows with each round: a slave that was promoted asked about half messages from of old."""
+    log = SimpleNamespace(settled=0)
+    monkeypatch.setattr(DelayOffsets, "is_settled", lambda _self, log_end: log_end <= log.settled)
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    tables = synchronize_with(net, "10.0.0.2", slave)
+    told, table = told_by_a_peer(b""), dict[str, str]()
+    async with answering(net, table, told):
+        for end, settled, place, known in [(1000, 0, 7, None), (2000, 500, 8, None), (3000, 1500, 9, 7)]:
+            table["commitLogMaxOffset"], log.settled = str(end), settled
+            offsets = json.dumps({"offsetTable": {f"{HALF_TOPIC}@{CONSUMER_GROUP}": {"0": place}}}).encode()
+            told |= told_by_a_peer(offsets)
+            await tables.synchronize(SLAVE["masterAddress"])
+            assert tables.failure == ""
+            assert slave.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == known

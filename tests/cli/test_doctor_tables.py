@@ -1,5 +1,6 @@
 """`rmqha doctor` of a broker that does not run: the tables that a start would begin with."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,18 @@ def test_topics_that_are_missing_beside_a_log_are_told_of(tmp_path: Path) -> Non
         (store / "config" / name).unlink(missing_ok=True)
     (finding,) = check_tables(config(store))
     assert (finding.level, "topics.json is missing" in finding.what) == ("fail", True)
+
+
+def test_a_table_that_has_been_saved_and_is_missing_is_told_of(tmp_path: Path) -> None:
+    """Its groups begin anew; a store without offsets is a good one as long as none were saved."""
+    store = unpack("basic", tmp_path)
+    put(store, None, None)
+    assert [*check_tables(config(store))] == []
+    noted = {"term": -1, "tables": ["topics.json", NAME]}
+    (store / "config" / "tablesOrigin.json").write_text(json.dumps(noted))
+    (finding,) = check_tables(config(store))
+    assert (finding.level, finding.next) == ("fail", Page.LOST_TABLES)
+    assert finding.what.startswith(f"{store}/config/{NAME} is missing, nor is its backup one")
 
 
 def member(store: Path, **settings: str) -> BrokerConfig:

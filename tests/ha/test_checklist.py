@@ -639,6 +639,23 @@ async def test_checklist_17_a_slave_that_goes_on_without_room_leaves(
     nursery.cancel_scope.cancel()
 
 
+async def test_checklist_17_a_slave_that_lacks_room_for_a_moment_stays(
+    nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """However long it was there before: only how long it goes on without room counts, each time anew."""
+    service = await start_master(nursery, network, MemoryLog.holding(DATA))
+    slave = MemoryLog()
+    client = start_slave(nursery, network, slave, service.port)
+    for _ in range(3):
+        await trio.sleep(3600.0)
+        slave.space = trio.Event()
+        await trio.sleep(3.0)
+        slave.space.set()
+    await until(lambda: slave.content() == DATA)
+    assert (service.live_slaves, client.info().connections) == (1, 1)
+    nursery.cancel_scope.cancel()
+
+
 async def test_checklist_17_a_slave_whose_disk_stays_full_does_not_come_and_go(
     nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:

@@ -185,6 +185,18 @@ def test_any_other_number_out_of_turn_stops_the_queue(
     assert facts == {"messages": everything, "queues": {"t/0": everything}}
 
 
+def test_a_new_queue_in_a_round_of_repeated_records_makes_none_of_them_new() -> None:
+    """The number of one that came before its queue began anew is the queue's next again: it was given twice."""
+    store = Store()
+    records = Records(store)
+    records.dispatch(0, 1, 2, 0, 1)
+    first, _, third, *_ = records.requests
+    of_another = DispatchRequest("other", 0, records.end, SIZE, 0, 1, 0, 0)
+    store.builder.plan([first, of_another, third], at_start=False).write_here()
+    assert store.queues.range_of("other", 0) == (0, 1)
+    assert records.units() == [3 * SIZE, 4 * SIZE]
+
+
 def test_a_queue_whose_first_message_has_no_place_is_empty() -> None:
     store = Store()
     records = Records(store)
