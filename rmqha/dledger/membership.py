@@ -115,8 +115,6 @@ class Membership:
         """The leader that committed last by a list that names members who are strangers here, and that list."""
         self._asked_in = -1
         """The last term in which the others were asked what they have noted."""
-        self._silent = set[str]()
-        """Those of them who have not told."""
         self._is_awaited = False
         """One of them has yet to note these members."""
         self._told = list[str]()
@@ -212,27 +210,22 @@ class Membership:
     def _commit_for_notes(self) -> None:
         """As a leader whose term has no entry: where all have noted their members, there is none to be appended.
 
-        Who runs with another list, or has no entry, is asked until it has this one, and some: then it has yet to note.
+        All are asked again and again: any may be emptied, or started with another list, and then has yet to note.
         """
         if self._store.ledger_end_index < 0:
             return
         if self._asked_in != self._state.curr_term:
             self._asked_in, self._is_awaited = self._state.curr_term, False
-            self._silent = {peer for peer in self._peers if peer != self._state.self_id}
         if self.former is not None or self._is_awaited:
             self._append_barrier()
             return
-        for peer in sorted(self._silent):
-            self._ask(peer, partial(self._on_told, peer, self._asked_in))
+        for peer in self._peers:
+            if peer != self._state.self_id:
+                self._ask(peer, partial(self._on_told, self._asked_in))
 
-    def _on_told(self, peer: str, term: int, response: MetadataResponse | None) -> None:
-        if response is None or self._asked_in != term:
-            return
-        status = response.rmqha_status
-        has_list = members_of(response) in {None, self._peers}
-        if has_list and (status is None or status.end_index >= 0):
-            self._silent.discard(peer)
-        if status is not None and status.former_members is not None:
+    def _on_told(self, term: int, response: MetadataResponse | None) -> None:
+        status = None if response is None else response.rmqha_status
+        if status is not None and status.former_members is not None and self._asked_in == term:
             self._is_awaited = True
 
     def _committing_members(self) -> Members | None:
