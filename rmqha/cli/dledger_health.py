@@ -19,7 +19,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
                    so many seconds a leader's entries have waited for a majority, and none was committed
     deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
     formerMembers  the members that it has noted, if these are not the present ones; none: it has noted nobody
-    notToLead      why it must not lead, as its leader has committed by another list of members
+    notToLead      why it must not lead: its leader has committed by a list whose majorities need not meet its own
 """
 
 from collections import Counter

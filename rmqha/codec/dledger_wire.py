@@ -103,7 +103,7 @@ class MemberStatus:
     former_members: tuple[str, ...] | None = None
     """Who is noted here as having committed last, if these are not the present members; empty: nobody is."""
     not_to_lead: str | None = None
-    """Why this member must not lead, if its leader has committed by a list of members that its own lacks some of."""
+    """Why this member must not lead: its leader has committed by a list whose majorities need not meet its own."""
 
 
 @dataclass(frozen=True, slots=True)

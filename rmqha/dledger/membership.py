@@ -112,7 +112,7 @@ class Membership:
         """Of which leader, in which term, it is known which members it has."""
         self._leaders: Members | None = None
         self._committed_by: tuple[str, Members] | None = None
-        """The leader that committed last by a list that names members who are strangers here, and that list."""
+        """The leader that committed last by a list whose majorities need not meet this member's, and that list."""
         self._asked_in = -1
         """The last term in which the others were asked what they have noted."""
         self._is_awaited = False
@@ -137,7 +137,10 @@ class Membership:
 
     @property
     def not_to_lead(self) -> str:
-        """Why this member must not lead: by its own list it would acknowledge without those whom it does not know."""
+        """Why this member must not lead: by its own list it would acknowledge without those who have what is committed.
+
+        A restart does not lift this: the leader's list is noted, and what goes out from it may not start with this one.
+        """
         if self._committed_by is None:
             return ""
         leader, members = self._committed_by
@@ -145,7 +148,7 @@ class Membership:
             return ""
         return (
             f"it runs with {', '.join(self._peers)}, and its leader {leader} has committed with {', '.join(members)}: "
-            f"it does not lead, and is not elected: {_NEXT}"
+            f"majorities of these lists need not meet, so it does not lead, and is not elected: {_NEXT}"
         )
 
     def troubles(self) -> list[str]:
@@ -192,8 +195,8 @@ class Membership:
     def _judge(self, members: Members) -> None:
         """The present leader has committed by this list: whether a leader with this member's could miss that."""
         leader = self._state.leader_id
-        is_stranger = self._state.self_id not in members or not set(members) <= set(self._peers)
-        self._committed_by = (leader, members) if is_stranger and leader is not None else None
+        may_miss = not majorities_meet(members, self._peers)
+        self._committed_by = (leader, members) if may_miss and leader is not None else None
 
     async def _note(self, members: Members, told: str) -> str:
         """Returns why that failed, which was ``told`` the last time."""
