@@ -6,6 +6,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     alive          it answers
     error          why it does not, or what is wrong with its answer
     peers          whom it has as members
+    addresses      where it has each of them
     role           LEADER, FOLLOWER or CANDIDATE
     leaderId       who it says leads
     term           its present one
@@ -29,6 +30,7 @@ from rmqha.cli.dledger_verdict import LAG_MAX, why_uncommitted, why_unnoted
 from rmqha.cli.pages import Page, see
 from rmqha.cli.span import span
 from rmqha.cli.verdict import DELETED_RECENTLY_S, Verdict
+from rmqha.dledger.member_lists import differences
 from rmqha.logs import escaped
 
 Facts = dict[str, Any]
@@ -103,20 +105,21 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
 
 
 def _other_lists(members: list[Facts], leader: Facts | None) -> list[str]:
-    """Who runs with other members than the leader, or than most: of these it counts its majorities."""
-    tellers = [member for member in members if member.get("peers")]
-    lists = Counter(tuple(member["peers"]) for member in tellers)
+    """Whose list of members is another than the leader's, or than most, by ids or addresses: majorities go by it."""
+    tellers = [member for member in members if member.get("addresses")]
+    lists = Counter(tuple(sorted(member["addresses"].items())) for member in tellers)
     if len(lists) <= 1:
         return []
     if leader in tellers:
-        whose, expected = f"the leader {leader['id']}", tuple(leader["peers"])
+        whose, expected = f"the leader {leader['id']}", leader["addresses"]
     else:
-        whose, expected = "most", lists.most_common(1)[0][0]
-    told = f"and {whose} with {', '.join(expected)}: correct its list (dLegerPeers, --peers), and start it again"
+        whose, expected = "most", dict(lists.most_common(1)[0][0])
+    told = "correct its list (dLegerPeers, --peers), and start it again"
     return [
-        see(f"{member['id']} runs with {', '.join(member['peers'])}, {told}", Page.OTHER_LIST)
+        see(f"{member['id']} {its}, and {whose} {own}: {told}", Page.OTHER_LIST)
         for member in tellers
-        if tuple(member["peers"]) != expected and not member.get("notToLead")
+        if not member.get("notToLead")
+        for its, own in differences(member["addresses"], expected)
     ]
 
 

@@ -134,8 +134,9 @@ async def _facts(client: "DLedgerClient", member_id: str) -> dict[str, Any]:
     if told is not None and told.code != 200:
         error = f"it answers {code_name(told.code)}: it is of another group, or has another id"
         told = None
-    peers = None if told is None or not told.peers else sorted(told.peers)
-    return named | {"error": error, "peers": peers} | _told(member_id, told, term)
+    addresses = None if told is None or not told.peers else dict(sorted(told.peers.items()))
+    peers = None if addresses is None else [*addresses]
+    return named | {"error": error, "peers": peers, "addresses": addresses} | _told(member_id, told, term)
 
 
 def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -> dict[str, Any]:

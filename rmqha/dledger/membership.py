@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.host import join_address
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
@@ -107,7 +108,8 @@ class Membership:
         self._peers: Final[Members] = tuple(sorted(options.peers))
         self._group: Final = options.group
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
-        self.lists: Final = MemberLists(self._peers, connections, ask)
+        addresses = {peer: join_address(*address) for peer, address in options.peers.items()}
+        self.lists: Final = MemberLists(addresses, connections, ask)
         self._known_of: tuple[str, int] | None = None
         """Of which leader, in which term, it is known which members it has."""
         self._leaders: Members | None = None
@@ -152,17 +154,21 @@ class Membership:
         )
 
     def troubles(self) -> list[str]:
-        """What is wrong with the lists of members, as this member knows: its own, and as a leader those of others."""
+        """What is wrong with the lists of members, as this member knows.
+
+        A follower compares its own with its leader's; a leader, and who knows none, with those of all who tell.
+        """
         if self.not_to_lead:
             return [self.not_to_lead]
-        own, others = ", ".join(self._peers), self.lists.others()
+        state, found = self._state, self.lists.differences()
         if self._pusher.checker is not None:
-            told = f"and {self._state.self_id}, which leads, with {own}: {_NEXT}"
-            return [f"{peer} runs with {', '.join(members)}, {told}" for peer, members in others.items()]
-        leader = self._state.leader_id
-        if leader not in others:
-            return []
-        return [f"it runs with {own}, and its leader {leader} with {', '.join(others[leader])}: {_NEXT}"]
+            return [f"{peer} {its}, and {state.self_id}, which leads, {own}: {_NEXT}" for peer, its, own in found]
+        named = {state.leader_id: f"its leader {state.leader_id}"}
+        return [
+            f"it {own}, and {named.get(peer, peer)} {its}: {_NEXT}"
+            for peer, its, own in found
+            if state.leader_id in {peer, None}
+        ]
 
     def _look(self) -> dict[str, Any]:
         try:

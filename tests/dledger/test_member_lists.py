@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.host import is_same_address
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.member_lists import MemberLists, majorities_meet, members_of
 from rmqha.dledger.membership import find_other_group
@@ -58,10 +59,10 @@ async def test_a_member_whose_list_was_forgotten_says_so_and_loses_nothing_where
         await grow(group)
     leader, n2 = group.leaders[0], group.members["n2"].running
     (own,) = n2.membership.troubles()
-    assert own.startswith(f"it runs with n0, n1, n2, and its leader {leader} with n0, n1, n2, n3: correct dLegerPeers")
+    assert own.startswith(f"it runs with n0, n1, n2, and its leader {leader} runs with n0, n1, n2, n3: correct dLe")
     assert (n2.status().not_to_lead, n2.status().former_members) == (None, tuple(FOUR))
     (told,) = group.members[leader].running.membership.troubles()
-    assert told.startswith(f"n2 runs with n0, n1, n2, and {leader}, which leads, with n0, n1, n2, n3: correct dLeger")
+    assert told.startswith(f"n2 runs with n0, n1, n2, and {leader}, which leads, runs with n0, n1, n2, n3: correct")
     assert {line["reason"] for line in lines if line["event"] == "dledger_membership.other_list"} >= {own, told}
     assert noted_by(group.members["n2"]) == FOUR
 
@@ -179,6 +180,83 @@ async def test_a_longer_list_comes_live_whoever_is_started_with_it_last(
     assert [member.running.membership.troubles() for member in group.members.values()] == [[]] * 4
 
 
+def troubles_of(group: ServerGroup, name: str) -> list[str]:
+    return group.members[name].running.membership.troubles()
+
+
+async def test_one_id_at_two_addresses_is_told_by_the_member_and_the_leader(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """All were called in sync: two processes were n2, each counted by another one: acknowledged entries were lost."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    leader = await group.wait_leader()
+    forgotten, moved = sorted({*group.members} - {leader})
+    group.places[forgotten] = {moved: "10.0.0.9"}
+    group.members[forgotten].kill()
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as lines:
+        await group.start(forgotten)
+        await trio.sleep(10)
+    there, here = "10.0.0.9:20911", f"{group.addresses[moved]}:20911"
+    (own,), (told,) = troubles_of(group, forgotten), troubles_of(group, leader)
+    assert own.startswith(
+        f"it has {moved} at {there}, and its leader {leader} has {moved} at {here}: correct dLegerPee"
+    )
+    assert told.startswith(
+        f"{forgotten} has {moved} at {there}, and {leader}, which leads, has {moved} at {here}: corr"
+    )
+    assert {line["reason"] for line in lines if line["event"] == "dledger_membership.other_list"} >= {own, told}
+    assert troubles_of(group, moved) == []
+    await group.append(b"second")
+    await group.wait_same()
+
+
+async def test_a_member_that_has_moved_says_who_looks_for_it_elsewhere(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its status said that nobody leads: the others led, and did not find it."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    leader = await group.wait_leader()
+    others = sorted({*group.members} - {"n0"})
+    group.members["n0"].kill()
+    group.addresses["n0"] = "10.0.0.9"
+    group.members["n0"] = Member("n0", group)
+    await group.start("n0")
+    await trio.sleep(10)
+    told = [f"it has n0 at 10.0.0.9:20911, and {peer} has n0 at 10.0.0.1:20911: correct" for peer in others]
+    troubles = troubles_of(group, "n0")
+    assert [trouble[: len(start)] for trouble, start in zip(troubles, told, strict=True)] == told
+    for name in sorted(others, key=lambda name: name == leader):
+        group.members[name].kill()
+        await group.start(name)
+        await trio.sleep(10)
+    await group.append(b"second")
+    await trio.sleep(5)
+    assert [troubles_of(group, name) for name in group.members] == [[]] * 3
+    await group.wait_same()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("10.0.0.1:20911", "10.0.0.1:20911", True),
+        ("Host-1:20911", "host-1:20911", True),
+        ("0.0.0.0:20911", "10.0.0.1:20911", True),
+        ("[::]:20911", "[fd00::1]:20911", True),
+        ("0.0.0.0:20911", "10.0.0.1:20912", False),
+        ("host-1:20911", "10.0.0.1:20911", False),
+        ("10.0.0.1:20911", "10.0.0.1:20912", False),
+    ],
+)
+def test_two_addresses_of_one_member(one: str, other: str, *, is_same: bool) -> None:
+    """Where it listens at all of its machine's, its own list says so; of two names for a host nobody knows that."""
+    assert (is_same_address(one, other), is_same_address(other, one)) == (is_same, is_same)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "meet"),
     [
@@ -199,7 +277,8 @@ class Peer:
         self.connection = SimpleNamespace(is_connected=True, since=1.0)
         self.questions: list[Callable[[MetadataResponse | None], None]] = []
         connections: Any = {"n1": self.connection}
-        self.lists = MemberLists(("n0", "n1", "n2"), connections, lambda _peer, on: self.questions.append(on))
+        own = dict.fromkeys(THREE, "h:1")
+        self.lists = MemberLists(own, connections, lambda _peer, on: self.questions.append(on))
 
     def answers(self, *members: str, code: int = 200) -> None:
         self.questions.pop(0)(MetadataResponse(code, peers=dict.fromkeys(members, "h:1")))
@@ -210,7 +289,7 @@ def test_a_member_of_another_kind_that_names_nobody_votes_as_ever() -> None:
     assert not peer.lists.may_vote_for_this("n1"), "before it has told"
     peer.answers()
     assert peer.lists.may_vote_for_this("n1")
-    assert (peer.lists.of("n1"), peer.lists.others()) == (None, {})
+    assert (peer.lists.of("n1"), peer.lists.differences()) == (None, [])
 
 
 def test_who_refuses_to_say_is_asked_for_its_vote() -> None:
@@ -238,7 +317,7 @@ def test_a_list_is_known_for_as_long_as_the_connection() -> None:
     peer.lists.ask("n1")
     peer.answers("n0", "n1")
     peer.lists.ask("n1")
-    assert (peer.lists.others(), peer.questions) == ({"n1": ("n0", "n1")}, [])
+    assert (peer.lists.of("n1"), peer.questions) == (("n0", "n1"), [])
     peer.connection.is_connected, peer.connection.since = False, 2.0
     peer.lists.ask("n1")
     assert (peer.lists.of("n1"), peer.questions) == (None, [])
@@ -247,10 +326,24 @@ def test_a_list_is_known_for_as_long_as_the_connection() -> None:
     peer.questions.pop(0)(None)
     assert not peer.lists.may_vote_for_this("n1"), "and it is asked again"
     peer.answers("n0", "n1", "n2")
-    assert (peer.lists.of("n1"), peer.lists.others()) == (("n0", "n1", "n2"), {})
+    assert (peer.lists.of("n1"), peer.lists.differences()) == (("n0", "n1", "n2"), [])
 
 
-@pytest.mark.parametrize("peers", [None, {}, {str(number): "h:1" for number in range(101)}, {"n" * 256: "h:1"}])
+def test_whose_address_of_a_member_is_another_one_votes_all_the_same() -> None:
+    """Its host may be named in two ways."""
+    peer = Peer()
+    peer.lists.ask("n1")
+    peer.questions.pop(0)(MetadataResponse(peers={"n0": "h:1", "n1": "H:1", "n2": "10.0.0.3:1", "n3": "h:4"}))
+    members, places = peer.lists.differences()
+    assert members == ("n1", "runs with n0, n1, n2, n3", "runs with n0, n1, n2")
+    assert places == ("n1", "has n2 at 10.0.0.3:1", "has n2 at h:1")
+    assert peer.lists.may_vote_for_this("n1")
+
+
+@pytest.mark.parametrize(
+    "peers",
+    [None, {}, {str(number): "h:1" for number in range(101)}, {"n" * 256: "h:1"}, {"n1": "h" * 300}],
+)
 def test_what_is_no_group_s_list_is_none(peers: dict[str, str] | None) -> None:
     """It is noted, and named in the status and in each line of the log: a hostile member's may be of any size."""
     assert members_of(MetadataResponse(peers=peers)) is None
