@@ -21,6 +21,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
     formerMembers  the members that it has noted, if these are not the present ones; none: it has noted nobody
     notToLead      why it must not lead: its leader has committed by a list whose majorities need not meet its own
+    damage         what of its broker's messages is not what was stored
 """
 
 from collections import Counter
@@ -84,6 +85,8 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
         troubles.append(f"{member_id}: {member['error']}")
     if member["writeError"] is not None:
         troubles.append(f"{member_id} cannot write: {member['writeError']}")
+    if member.get("damage"):
+        troubles.append(see(f"{member_id}: {member['damage']}", Page.MEMBER_DAMAGED))
     deleted_s = member.get("deletedEarlyS")
     if deleted_s is not None and deleted_s <= DELETED_RECENTLY_S:
         told = f"{member_id} deleted entries before they had expired, the last {deleted_s} s ago, for lack of room"

@@ -104,6 +104,8 @@ class MemberStatus:
     """Who is noted here as having committed last, if these are not the present members; empty: nobody is."""
     not_to_lead: str | None = None
     """Why this member must not lead: its leader has committed by a list whose majorities need not meet its own."""
+    damage: str | None = None
+    """What of the messages of its broker was found not to be what was stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,6 +318,7 @@ class DLedgerServer:
             deleted_early_s=store.room.early.last_s_ago(now=now),
             former_members=self.membership.former,
             not_to_lead=self.membership.not_to_lead or None,
+            damage=None if self._broker is None else self._broker.damage or None,
         )
 
     def view_members(self) -> list[MemberView]:

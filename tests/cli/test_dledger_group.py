@@ -138,7 +138,7 @@ async def test_status_of_members_that_tell_of_themselves(group: Group, autojump_
         "role": "FOLLOWER",
         "leaderId": "n0", "term": 3, "beginIndex": 0, "endIndex": 1, "committedIndex": 1, "flushedIndex": 1,
         "transferee": None, "writeError": None, "version": "1", "leaderForS": None, "uncommittedForS": None,
-        "deletedEarlyS": None, "formerMembers": None, "notToLead": None,
+        "deletedEarlyS": None, "formerMembers": None, "notToLead": None, "damage": None,
     }  # fmt: skip
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.summary) == ("ok", "group g: n0 leads in term 3, 3 of 3 members answer")
@@ -232,6 +232,13 @@ async def test_a_member_that_deleted_what_had_not_expired(
     told = "".join(verdict.reasons)
     assert (verdict.level, "n1 deleted entries before they had expired" in told) == (level, level == "degraded")
     assert told.endswith("'Messages deleted before their time'") == (level == "degraded")
+
+
+async def test_a_member_whose_messages_are_damaged(group: Group, autojump_clock: MockClock) -> None:
+    """The group was called well, and its next member was rebuilt from that one."""
+    verdict = judge_group("g", await changed(group, 1, damage="a record is damaged in its log"))
+    assert (verdict.level, verdict.in_sync) == ("degraded", False)
+    assert verdict.reasons == ("n1: a record is damaged in its log; see docs/dledger.md, 'Damage'",)
 
 
 async def test_a_list_of_members_that_is_not_noted_yet(group: Group, autojump_clock: MockClock) -> None:
