@@ -1,12 +1,14 @@
 """What ``rmqha log verify`` finds in a store: its classic log, a member's entries, and the queues against both."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from rmqha.cli.log_places import LogPlaces
 from rmqha.cli.progress import progress
 from rmqha.cli.store_place import deleted_queues, has_queues, is_in_use, queue_directory
 from rmqha.codec.dledger_properties import CHECK_POINT_FILE
-from rmqha.dledger.ledger_reader import LedgerFile, ledger_files, read_checkpoint
+from rmqha.codec.record.dispatch import DispatchRequest
+from rmqha.dledger.ledger_reader import ledger_files, read_checkpoint
 from rmqha.dledger.ledger_verify import LedgerVerification, dispatch_requests, verify_ledger
 from rmqha.store.disk import Disk
 from rmqha.store.known_end import known_end
@@ -50,7 +52,7 @@ def verify_logs(places: LogPlaces, *, queues: bool | None = None) -> Verified:
         reason = f"the log ends here, but {known.who} up to {known.offset}: a segment is missing, or was cut"
         found.problems.append(Problem(places.commit_log, 0, log.end_offset, reason))
     if queues or (queues is None and has_queues(places.root)):
-        found.queues = _verify_queues(disk, places, files)
+        found.queues = _verify_queues(disk, places)
         found.problems += found.queues.problems
     tails = [one.tail for one in (log, entries) if one is not None and one.tail is not None]
     left = [tail for tail in tails if not _is_unwritten(tail)]
@@ -60,14 +62,17 @@ def verify_logs(places: LogPlaces, *, queues: bool | None = None) -> Verified:
     return found
 
 
-def _verify_queues(disk: Disk, places: LogPlaces, files: list[LedgerFile]) -> QueueVerification:
+def _verify_queues(disk: Disk, places: LogPlaces) -> QueueVerification:
+    def open_entries() -> tuple[int, Iterator[DispatchRequest]]:
+        files = ledger_files(disk, places.data)
+        return files[0].offset if files else 0, dispatch_requests(files)
+
     return verify_queues(
         disk,
         places.commit_log,
         queue_directory(places.root),
         deleted=deleted_queues(disk, places.root),
-        entries=dispatch_requests(files),
-        entries_begin=files[0].offset if files else 0,
+        open_entries=open_entries,
     )
 
 

@@ -1,7 +1,7 @@
 """Check the consume queues against the log: every record has its unit, and every unit its record."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -43,8 +43,7 @@ def verify_queues(
     queue_directory: str,
     *,
     deleted: Mapping[QueueKey, DeletedQueue] | None = None,
-    entries: Iterable[DispatchRequest] = (),
-    entries_begin: int = 0,
+    open_entries: Callable[[], tuple[int, Iterable[DispatchRequest]]] = lambda: (0, ()),
 ) -> QueueVerification:
     """Compare all queues below ``queue_directory`` with the log. Reads only; a broker may be writing.
 
@@ -53,8 +52,8 @@ def verify_queues(
         log_directory: of the log's segments; there may be none.
         queue_directory: of the queues.
         deleted: what needs no unit.
-        entries: the messages of another log, which follows behind that one.
-        entries_begin: where it begins.
+        open_entries: called once the queues are loaded: where another log begins, which follows behind that one, and
+            its messages. What was begun or deleted before then is in the queues, or out of them.
 
     Raises:
         StoreReadError: a directory or a file cannot be read.
@@ -69,6 +68,7 @@ def verify_queues(
             table = _load(disk, queue_directory, size, open_files)
         except CorruptLogError as error:
             return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
+        entries_begin, entries = open_entries()
         with LogReader(disk, log_directory) as reader:
             table.correct_min_offset(reader.min_offset if reader.segments else entries_begin)
             comparison = _Comparison(table, queue_directory, dispatched=dispatched, deleted=deleted or {})
