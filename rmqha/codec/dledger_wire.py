@@ -104,6 +104,10 @@ class MemberStatus:
     """Who is noted here as having committed last, if these are not the present members; empty: nobody is."""
     not_to_lead: str | None = None
     """Why this member must not lead: its leader has committed by a list whose majorities need not meet its own."""
+    process: str | None = None
+    """Another for each process, so that one tells two that have one id: when it was started."""
+    counted: dict[str, str] | None = None
+    """The process that this one finds as each other member."""
     damage: str | None = None
     """What of the messages of its broker was found not to be what was stored."""
 

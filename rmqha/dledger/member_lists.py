@@ -6,6 +6,7 @@ from typing import Final
 from rmqha.codec.dledger_wire import MetadataResponse
 from rmqha.codec.host import is_same_address
 from rmqha.dledger.peer_connection import PeerConnection
+from rmqha.dledger.rival_members import RivalMembers
 
 AskMetadata = Callable[[str, Callable[[MetadataResponse | None], None]], None]
 """Asks a member how it is; None: it does not answer."""
@@ -43,10 +44,14 @@ def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[
     found = []
     if one.keys() != other.keys():
         found.append((f"runs with {', '.join(sorted(one))}", f"runs with {', '.join(sorted(other))}"))
-    both = sorted({*one} & {*other})
-    if moved := [peer for peer in both if not is_same_address(one[peer], other[peer])]:
+    if moved := moved_members(one, other):
         found.append((_places(moved, one), _places(moved, other)))
     return found
+
+
+def moved_members(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the members of both lists that are not at one address."""
+    return [peer for peer in sorted({*one} & {*other}) if not is_same_address(one[peer], other[peer])]
 
 
 def _places(members: list[str], addresses: Mapping[str, str]) -> str:
@@ -56,14 +61,26 @@ def _places(members: list[str], addresses: Mapping[str, str]) -> str:
 class MemberLists:
     """Each other member is asked whenever it is connected: a process has one list for its life."""
 
-    def __init__(self, own: Mapping[str, str], connections: Mapping[str, PeerConnection], ask: AskMetadata) -> None:
+    def __init__(
+        self,
+        self_id: str,
+        own: Mapping[str, str],
+        connections: Mapping[str, PeerConnection],
+        ask: AskMetadata,
+        *,
+        process: str,
+    ) -> None:
         """Nobody has told yet.
 
         Args:
-            own: this member's, with the address of each.
+            self_id: this member.
+            own: its list, with the address of each.
             connections: to each other member, by its id.
             ask: asks one.
+            process: this one, another for each.
         """
+        self._self_id: Final = self_id
+        self.rivals: Final = RivalMembers(self_id, process, own)
         self._own: Final = own
         self._members: Final[Members] = tuple(sorted(own))
         self._connections: Final = connections
@@ -72,15 +89,16 @@ class MemberLists:
         """When the connection began by which it was told, and what was."""
 
     def ask(self, peer: str) -> None:
-        """Ask ``peer``, if it is connected and has not told yet."""
+        """Ask ``peer``, if it is connected and has not told yet; again, whom it counts, if it finds some elsewhere."""
         connection = self._connections[peer]
-        if not connection.is_connected or self._has_told(peer):
+        if not connection.is_connected or (self._has_told(peer) and not self._has_moved(peer)):
             return
         since = connection.since
 
         def on_answer(response: MetadataResponse | None) -> None:
             if response is not None:
                 self._told[peer] = since, _peers_of(response)
+                self.rivals.note(peer, _peers_of(response) or {}, response.rmqha_status)
 
         self._ask(peer, on_answer)
 
@@ -91,6 +109,14 @@ class MemberLists:
 
     def _has_told(self, peer: str) -> bool:
         return peer in self._told and self._told[peer][0] == self._connections[peer].since
+
+    def _has_moved(self, peer: str) -> bool:
+        return bool(moved_members(self._peers_at(peer) or {}, self._own))
+
+    def counted(self) -> dict[str, str]:
+        """The processes that are found as the other members now, as far as they tell."""
+        found = {peer: self.rivals.process_of(peer) for peer in self._connections if self._has_told(peer)}
+        return {peer: process for peer, process in found.items() if process is not None}
 
     def _peers_at(self, peer: str) -> dict[str, str] | None:
         return self._told[peer][1] if peer in self._connections and self._has_told(peer) else None
@@ -109,9 +135,12 @@ class MemberLists:
         """Whether the vote of ``peer`` may count for this member; who has not told yet is asked.
 
         What was acknowledged by majorities of its list need not be where this member's vote: those whom it lacks.
+        Nor need what another process with its id, or this one's, has confirmed.
         """
         if not self._has_told(peer):
             self.ask(peer)
+            return False
+        if self.rivals.of(peer) or self.rivals.of(self._self_id):
             return False
         members = self.of(peer)
         return members is None or majorities_meet(members, self._members) or {*members} <= {*self._members}

@@ -5,13 +5,14 @@ dledger-ID/members   a JSON object: group, and the ids of its members. rmqha's o
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import structlog
 import trio
 
-from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.codec.host import join_address
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException
@@ -93,6 +94,7 @@ class Membership:
         disk: Disk,
         store: DLedgerMmapFileStore,
         pusher: DLedgerEntryPusher[Any],
+        process: str,
         *,
         connections: Mapping[str, PeerConnection],
         ask: AskMetadata,
@@ -109,7 +111,8 @@ class Membership:
         self._group: Final = options.group
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
         addresses = {peer: join_address(*address) for peer, address in options.peers.items()}
-        self.lists: Final = MemberLists(addresses, connections, ask)
+        self._process: Final = process
+        self.lists: Final = MemberLists(options.store.self_id, addresses, connections, ask, process=process)
         self._known_of: tuple[str, int] | None = None
         """Of which leader, in which term, it is known which members it has."""
         self._leaders: Members | None = None
@@ -160,15 +163,27 @@ class Membership:
         """
         if self.not_to_lead:
             return [self.not_to_lead]
-        state, found = self._state, self.lists.differences()
+        state, found, rivals = self._state, self.lists.differences(), self.lists.rivals.troubles()
         if self._pusher.checker is not None:
-            return [f"{peer} {its}, and {state.self_id}, which leads, {own}: {_NEXT}" for peer, its, own in found]
+            return rivals + [
+                f"{peer} {its}, and {state.self_id}, which leads, {own}: {_NEXT}" for peer, its, own in found
+            ]
         named = {state.leader_id: f"its leader {state.leader_id}"}
-        return [
+        return rivals + [
             f"it {own}, and {named.get(peer, peer)} {its}: {_NEXT}"
             for peer, its, own in found
             if state.leader_id in {peer, None}
         ]
+
+    def told_in(self, status: MemberStatus) -> MemberStatus:
+        """What this member tells of itself, with what is known here."""
+        return replace(
+            status,
+            former_members=self.former,
+            not_to_lead=self.not_to_lead or None,
+            process=self._process,
+            counted=self.lists.counted(),
+        )
 
     def _look(self) -> dict[str, Any]:
         try:

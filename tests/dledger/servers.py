@@ -55,7 +55,7 @@ class Member:
             with self._scope:
                 store = await open_store(options.store, mount)
                 server = self.server = DLedgerServer(
-                    options, store, mount, network, now_ms=lambda: 0, random=random.Random(self.name).random
+                    options, store, mount, network, now_ms=self.group.now_ms, random=random.Random(self.name).random
                 )
                 await server.run(task_status=task_status)
         except (NodeDied, BaseExceptionGroup) as raised:
@@ -120,6 +120,10 @@ class ServerGroup:
             pusher=self.pusher,
             transfer=self.transfer,
         )
+
+    def now_ms(self) -> int:
+        """No two processes are started at one time."""
+        return int(1000 * trio.current_time())
 
     async def start(self, *names: str) -> None:
         """These members, or all."""

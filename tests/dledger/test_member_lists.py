@@ -11,11 +11,12 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.codec.host import is_same_address
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.member_lists import MemberLists, majorities_meet, members_of
 from rmqha.dledger.membership import find_other_group
+from rmqha.dledger.rival_members import Rival, RivalMembers
 from tests.dledger.servers import Member, ServerGroup
 
 THREE, FOUR, FIVE = ["n0", "n1", "n2"], ["n0", "n1", "n2", "n3"], ["n0", "n1", "n2", "n3", "n4"]
@@ -240,6 +241,39 @@ async def test_a_member_that_has_moved_says_who_looks_for_it_elsewhere(
     await group.wait_same()
 
 
+async def test_of_two_processes_with_one_id_no_vote_counts(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """One's majority acknowledged what the other's never had, and led without."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    await group.wait_leader()
+    old = group.members["n2"]
+    group.addresses["n2"] = "10.0.0.9"
+    new = group.members["n2"] = Member("n2", group)
+    await group.start("n2")
+    group.members["n1"].kill()
+    await group.start("n1")
+    await trio.sleep(10)
+    there, here = "10.0.0.3:20911", "10.0.0.9:20911"
+    told = {name: troubles_of(group, name)[0].partition(" until ")[0] for name in ("n0", "n1", "n2")}
+    assert told == {
+        "n0": f"two processes are n2, at {there} as it has it, and at {here} as n1 has it: no vote of n2 counts here",
+        "n1": f"two processes are n2, at {here} as it has it, and at {there} as n0 has it: no vote of n2 counts here",
+        "n2": f"two processes are n2, at {here} as it has it, and at {there} as n0 has it: it is not elected",
+    }
+
+    group.members["n0"].kill()
+    await trio.sleep(60)
+    assert (group.leaders, old.running.pusher.checker) == ([], None), "n0 may have acknowledged with the old one"
+    await group.start("n0")
+    await trio.sleep(10)
+    assert [len(troubles_of(group, name)) for name in ("n0", "n1")] == [0, 0]
+    old.kill()
+    await group.append(b"second")
+    await group.wait_same()
+    assert new.running.store.ledger_end_index > 0
+
+
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [
@@ -278,7 +312,7 @@ class Peer:
         self.questions: list[Callable[[MetadataResponse | None], None]] = []
         connections: Any = {"n1": self.connection}
         own = dict.fromkeys(THREE, "h:1")
-        self.lists = MemberLists(own, connections, lambda _peer, on: self.questions.append(on))
+        self.lists = MemberLists("n0", own, connections, lambda _, on: self.questions.append(on), process="1")
 
     def answers(self, *members: str, code: int = 200) -> None:
         self.questions.pop(0)(MetadataResponse(code, peers=dict.fromkeys(members, "h:1")))
@@ -348,3 +382,24 @@ def test_what_is_no_group_s_list_is_none(peers: dict[str, str] | None) -> None:
     """It is noted, and named in the status and in each line of the log: a hostile member's may be of any size."""
     assert members_of(MetadataResponse(peers=peers)) is None
     assert members_of(MetadataResponse(peers={"n1": "h:1", "n0": "h:2"})) == ("n0", "n1")
+
+
+def test_one_process_that_is_named_in_two_ways_is_no_rival() -> None:
+    """Nor is one that has ended since, or of which nothing is known."""
+    rivals = RivalMembers("n0", "100", {"n0": "a:1", "n1": "b:1", "n2": "c:1"})
+    addresses = {"n0": "a:1", "n1": "10.0.0.2:1", "n2": "c:1"}
+
+    def told(**counted: str) -> Rival | None:
+        rivals.note("n2", addresses, MemberStatus(process="300", counted=counted))
+        return rivals.of("n1")
+
+    assert told(n1="201") is None, "nobody was found here"
+    rivals.note("n1", {}, MemberStatus(process="200"))
+    assert (told(), told(n1="200"), told(n1="201")) == (None, None, Rival("n2", "10.0.0.2:1"))
+    rivals.note("n1", {}, MemberStatus(process="201"))
+    assert (told(n1="200"), told(n1="201"), rivals.process_of("n1")) == (None, None, "201")
+    assert (told(n0="99"), rivals.of("n0"), rivals.troubles()) == (None, None, []), "it was started again"
+    rivals.note("n2", addresses | {"n0": "z:1"}, MemberStatus(counted={"n0": "101"}))
+    assert rivals.of("n0") == Rival("n2", "z:1")
+    rivals.note("n2", addresses | {"n0": "z:1"}, None)
+    assert rivals.of("n0") is None

@@ -349,6 +349,7 @@ async def does_note(base: Path, *, led_by: str | None = "n1", committed_term: in
         disk.mount(),
         cast(DLedgerMmapFileStore, store),
         pusher,
+        "1",
         connections={},
         ask=ask,
         append_barrier=asked.clear,
@@ -397,7 +398,7 @@ class Idle:
             store.ledger_end_term = self.state.curr_term
 
         self.membership = Membership(
-            self.options, disk, store, pusher, connections={}, ask=self.ask, append_barrier=append
+            self.options, disk, store, pusher, "1", connections={}, ask=self.ask, append_barrier=append
         )
 
     def ask(self, _member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
