@@ -21,6 +21,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
     formerMembers  the members that it has noted, if these are not the present ones; none: it has noted nobody
     notToLead      why it must not lead: its leader has committed by a list whose majorities need not meet its own
+    rivals         of which members it knows two processes, in words
     damage         what of its broker's messages is not what was stored
 """
 
@@ -85,6 +86,7 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
         troubles.append(f"{member_id}: {member['error']}")
     if member["writeError"] is not None:
         troubles.append(f"{member_id} cannot write: {member['writeError']}")
+    troubles += [f"{member_id}: {told}" for told in member.get("rivals") or ()]
     if member.get("damage"):
         troubles.append(see(f"{member_id}: {member['damage']}", Page.MEMBER_DAMAGED))
     deleted_s = member.get("deletedEarlyS")

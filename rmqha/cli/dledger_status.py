@@ -158,11 +158,12 @@ def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -
             "deletedEarlyS": status.deleted_early_s,
             "formerMembers": status.former_members,
             "notToLead": status.not_to_lead,
+            "rivals": status.rivals,
             "damage": status.damage,
         }
     leader_id = None if answer is None else answer.leader_id
     role = None if answer is None else {None: "CANDIDATE", member_id: "LEADER"}.get(leader_id, "FOLLOWER")
     indexes = ("beginIndex", "endIndex", "committedIndex", "flushedIndex")
     others = ("transferee", "writeError", "version", "leaderForS", "uncommittedForS", "deletedEarlyS", "formerMembers")
-    nothing = dict.fromkeys((*indexes, *others, "notToLead", "damage"))
+    nothing = dict.fromkeys((*indexes, *others, "notToLead", "rivals", "damage"))
     return {"role": role, "leaderId": leader_id, "term": term} | nothing

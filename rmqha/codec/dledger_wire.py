@@ -108,6 +108,8 @@ class MemberStatus:
     """Another for each process, so that one tells two that have one id: when it was started."""
     counted: dict[str, str] | None = None
     """The process that this one finds as each other member."""
+    rivals: tuple[str, ...] | None = None
+    """Of which members it knows two processes, and what follows, in words."""
     damage: str | None = None
     """What of the messages of its broker was found not to be what was stored."""
 

@@ -183,6 +183,7 @@ class Membership:
             not_to_lead=self.not_to_lead or None,
             process=self._process,
             counted=self.lists.counted(),
+            rivals=tuple(self.lists.rivals.troubles()) or None,
         )
 
     def _look(self) -> dict[str, Any]:

@@ -138,7 +138,7 @@ async def test_status_of_members_that_tell_of_themselves(group: Group, autojump_
         "role": "FOLLOWER",
         "leaderId": "n0", "term": 3, "beginIndex": 0, "endIndex": 1, "committedIndex": 1, "flushedIndex": 1,
         "transferee": None, "writeError": None, "version": "1", "leaderForS": None, "uncommittedForS": None,
-        "deletedEarlyS": None, "formerMembers": None, "notToLead": None, "damage": None,
+        "deletedEarlyS": None, "formerMembers": None, "notToLead": None, "rivals": None, "damage": None,
     }  # fmt: skip
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.summary) == ("ok", "group g: n0 leads in term 3, 3 of 3 members answer")
@@ -275,6 +275,12 @@ async def test_one_id_at_two_addresses(group: Group, autojump_clock: MockClock) 
     assert (verdict.level, verdict.in_sync) == ("degraded", False)
     told = f"n1 has n2 at 10.0.0.9:20913, and the leader n0 has n2 at {PEERS['n2']}: {NEXT}"
     assert verdict.reasons == (told,)
+
+
+async def test_two_processes_that_are_one_member(group: Group, autojump_clock: MockClock) -> None:
+    """Where nobody leads for that, it is why."""
+    verdict = judge_group("g", await changed(group, 1, rivals=("two processes are n2",)))
+    assert (verdict.level, verdict.reasons) == ("degraded", ("n1: two processes are n2",))
 
 
 async def test_a_member_that_must_not_lead_says_so_itself(group: Group, autojump_clock: MockClock) -> None:

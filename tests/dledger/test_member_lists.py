@@ -261,6 +261,7 @@ async def test_of_two_processes_with_one_id_no_vote_counts(nursery: trio.Nursery
         "n1": f"two processes are n2, at {here} as it has it, and at {there} as n0 has it: no vote of n2 counts here",
         "n2": f"two processes are n2, at {here} as it has it, and at {there} as n0 has it: it is not elected",
     }
+    assert [len(group.members[name].running.status().rivals or ()) for name in ("n0", "n1", "n2")] == [1, 1, 1]
 
     group.members["n0"].kill()
     await trio.sleep(60)
