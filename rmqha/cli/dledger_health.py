@@ -6,6 +6,7 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
     alive          it answers
     error          why it does not, or what is wrong with its answer
     peers          whom it has as members
+    addresses      where it has each of them
     role           LEADER, FOLLOWER or CANDIDATE
     leaderId       who it says leads
     term           its present one
@@ -19,7 +20,9 @@ The facts of one member, with the keys of ``rmqha dledger status --format json``
                    so many seconds a leader's entries have waited for a majority, and none was committed
     deletedEarlyS  so many seconds ago its log was last deleted before it had expired, for lack of room
     formerMembers  the members that it has noted, if these are not the present ones; none: it has noted nobody
-    notToLead      why it must not lead, as its leader has committed by another list of members
+    notToLead      why it must not lead: its leader has committed by a list whose majorities need not meet its own
+    rivals         of which members it knows two processes, in words
+    damage         what of its broker's messages is not what was stored
 """
 
 from collections import Counter
@@ -29,6 +32,7 @@ from rmqha.cli.dledger_verdict import LAG_MAX, why_uncommitted, why_unnoted
 from rmqha.cli.pages import Page, see
 from rmqha.cli.span import span
 from rmqha.cli.verdict import DELETED_RECENTLY_S, Verdict
+from rmqha.dledger.member_lists import differences
 from rmqha.logs import escaped
 
 Facts = dict[str, Any]
@@ -82,6 +86,9 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
         troubles.append(f"{member_id}: {member['error']}")
     if member["writeError"] is not None:
         troubles.append(f"{member_id} cannot write: {member['writeError']}")
+    troubles += [f"{member_id}: {told}" for told in member.get("rivals") or ()]
+    if member.get("damage"):
+        troubles.append(see(f"{member_id}: {member['damage']}", Page.MEMBER_DAMAGED))
     deleted_s = member.get("deletedEarlyS")
     if deleted_s is not None and deleted_s <= DELETED_RECENTLY_S:
         told = f"{member_id} deleted entries before they had expired, the last {deleted_s} s ago, for lack of room"
@@ -103,20 +110,21 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
 
 
 def _other_lists(members: list[Facts], leader: Facts | None) -> list[str]:
-    """Who runs with other members than the leader, or than most: of these it counts its majorities."""
-    tellers = [member for member in members if member.get("peers")]
-    lists = Counter(tuple(member["peers"]) for member in tellers)
+    """Whose list of members is another than the leader's, or than most, by ids or addresses: majorities go by it."""
+    tellers = [member for member in members if member.get("addresses")]
+    lists = Counter(tuple(sorted(member["addresses"].items())) for member in tellers)
     if len(lists) <= 1:
         return []
     if leader in tellers:
-        whose, expected = f"the leader {leader['id']}", tuple(leader["peers"])
+        whose, expected = f"the leader {leader['id']}", leader["addresses"]
     else:
-        whose, expected = "most", lists.most_common(1)[0][0]
-    told = f"and {whose} with {', '.join(expected)}: correct its list (dLegerPeers, --peers), and start it again"
+        whose, expected = "most", dict(lists.most_common(1)[0][0])
+    told = "correct its list (dLegerPeers, --peers), and start it again"
     return [
-        see(f"{member['id']} runs with {', '.join(member['peers'])}, {told}", Page.OTHER_LIST)
+        see(f"{member['id']} {its}, and {whose} {own}: {told}", Page.OTHER_LIST)
         for member in tellers
-        if tuple(member["peers"]) != expected and not member.get("notToLead")
+        if not member.get("notToLead")
+        for its, own in differences(member["addresses"], expected)
     ]
 
 

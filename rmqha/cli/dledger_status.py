@@ -134,8 +134,9 @@ async def _facts(client: "DLedgerClient", member_id: str) -> dict[str, Any]:
     if told is not None and told.code != 200:
         error = f"it answers {code_name(told.code)}: it is of another group, or has another id"
         told = None
-    peers = None if told is None or not told.peers else sorted(told.peers)
-    return named | {"error": error, "peers": peers} | _told(member_id, told, term)
+    addresses = None if told is None or not told.peers else dict(sorted(told.peers.items()))
+    peers = None if addresses is None else [*addresses]
+    return named | {"error": error, "peers": peers, "addresses": addresses} | _told(member_id, told, term)
 
 
 def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -> dict[str, Any]:
@@ -157,10 +158,12 @@ def _told(member_id: str, answer: "MetadataResponse | None", term: int | None) -
             "deletedEarlyS": status.deleted_early_s,
             "formerMembers": status.former_members,
             "notToLead": status.not_to_lead,
+            "rivals": status.rivals,
+            "damage": status.damage,
         }
     leader_id = None if answer is None else answer.leader_id
     role = None if answer is None else {None: "CANDIDATE", member_id: "LEADER"}.get(leader_id, "FOLLOWER")
     indexes = ("beginIndex", "endIndex", "committedIndex", "flushedIndex")
     others = ("transferee", "writeError", "version", "leaderForS", "uncommittedForS", "deletedEarlyS", "formerMembers")
-    nothing = dict.fromkeys((*indexes, *others, "notToLead"))
+    nothing = dict.fromkeys((*indexes, *others, "notToLead", "rivals", "damage"))
     return {"role": role, "leaderId": leader_id, "term": term} | nothing

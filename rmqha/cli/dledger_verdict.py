@@ -57,7 +57,10 @@ def _failures(facts: Facts) -> list[str]:
     if member.get("diverged"):
         failures = [f"it follows nobody any more: {member['diverged']}"]
     if member["leader"] is None:
-        failures.append(see(f"nobody leads the group{_since(member)}: it takes no messages", Page.NO_LEADER))
+        told = f"nobody leads the group{_since(member)}: it takes no messages"
+        if member.get("member_lists"):
+            told = f"it knows no leader{_since(member)}, though others may: it takes no messages"
+        failures.append(see(told, Page.OTHER_LIST if member.get("member_lists") else Page.NO_LEADER))
     if facts["role"] != "FOLLOWER" and members - away <= members // 2:
         failures.append(see(f"a majority is missing: {away} of {members} members are away", Page.NO_LEADER))
     return failures + why_uncommitted(member.get("uncommitted_for_s"))

@@ -10,6 +10,7 @@ from rmqha.cli.errors import CliError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
 from rmqha.cli.verdict import read_status
 from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.host import is_same_address
 from rmqha.config import BrokerConfig, split_address
 from rmqha.config.dledger_peers import parse_peers
 from rmqha.dledger.dledger_client import open_dledger_client
@@ -74,10 +75,15 @@ def _judge(
         return Finding(FAIL, _KEY, f"{named}: who answers there {what}", told)
     its = answer.peers or {}
     if differing := _differing(peers, its):
-        is_change = all(peer not in peers or peer not in its for peer in differing)
-        told = "give all members the same list, one member more or less at a time: docs/dledger.md, 'Other members'"
+        may_pass = all(
+            peer not in peers or peer not in its or _port(peers[peer]) == _port(its[peer]) for peer in differing
+        )
+        told = (
+            "give all members the same list, each address written alike, and one member more or less at a time: "
+            "docs/dledger.md, 'Other members'"
+        )
         what = f"{named}: its list is another one: {'; '.join(differing.values())}"
-        return Finding(WARN if is_change else FAIL, _KEY, escaped(what), told)
+        return Finding(WARN if may_pass else FAIL, _KEY, escaped(what), told)
     return Finding(OK, _KEY, escaped(f"{named}: a member of group {group} with the same list"))
 
 
@@ -92,11 +98,11 @@ def _who_answers(address: str, *, timeout_s: float) -> str:
 
 
 def _differing(own: dict[str, str], its: dict[str, str]) -> dict[str, str]:
-    """By id, members that one list alone has, or with another port; a host may be named in two ways."""
+    """By id, members that one list alone has, or with another address."""
     return {
         peer: f"{peer} is {_shown(its.get(peer))} there, and {_shown(own.get(peer))} here"
         for peer in dict.fromkeys([*own, *its])
-        if _port(own.get(peer)) != _port(its.get(peer))
+        if peer not in own or peer not in its or not is_same_address(own[peer], its[peer])
     }
 
 
@@ -104,8 +110,8 @@ def _shown(address: str | None) -> str:
     return address or "missing"
 
 
-def _port(address: str | None) -> int | None:
+def _port(address: str) -> int | None:
     try:
-        return None if address is None else split_address(address)[1]
+        return split_address(address)[1]
     except ValueError:
         return None

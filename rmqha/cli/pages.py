@@ -48,6 +48,7 @@ class Page(StrEnum):
     MEMBER_AWAY = "docs/dledger.md, 'What status tells'"
     NO_LEADER = "docs/dledger.md, 'Nobody leads'"
     OTHER_LIST = "docs/dledger.md, 'A member with another list'"
+    MEMBER_DAMAGED = "docs/dledger.md, 'Damage'"
     MEMBER_FULL = "docs/dledger.md, 'A full disk'"
 
 

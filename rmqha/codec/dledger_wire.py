@@ -103,7 +103,15 @@ class MemberStatus:
     former_members: tuple[str, ...] | None = None
     """Who is noted here as having committed last, if these are not the present members; empty: nobody is."""
     not_to_lead: str | None = None
-    """Why this member must not lead, if its leader has committed by a list of members that its own lacks some of."""
+    """Why this member must not lead: its leader has committed by a list whose majorities need not meet its own."""
+    process: str | None = None
+    """Another for each process, so that one tells two that have one id: when it was started."""
+    counted: dict[str, str] | None = None
+    """The process that this one finds as each other member."""
+    rivals: tuple[str, ...] | None = None
+    """Of which members it knows two processes, and what follows, in words."""
+    damage: str | None = None
+    """What of the messages of its broker was found not to be what was stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,11 @@ import struct
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Final
 
 from rmqha.errors import LocalProtocolError
+
+_EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - not listened on here
 
 
 @lru_cache(maxsize=256)
@@ -65,6 +68,16 @@ def address_of(peer: str) -> tuple[str, str]:
 def host_of(peer: str) -> str:
     """The host of ``ip:port`` or ``[ip]:port``."""
     return address_of(peer)[0]
+
+
+def is_same_address(one: str, other: str) -> bool:
+    """Whether two ``host:port`` lead to one process, as far as is seen without asking for a host's address.
+
+    Who listens at all addresses of its machine, as ``0.0.0.0``, says nothing of which others use.
+    """
+    (host, port), (other_host, other_port) = address_of(one), address_of(other)
+    hosts = {host.casefold(), other_host.casefold()}
+    return port == other_port and (len(hosts) == 1 or not hosts.isdisjoint(_EVERY_HOST))
 
 
 class Networks:

@@ -31,6 +31,9 @@ from rmqha.store.recovery_progress import RecoveryProgress
 from rmqha.store.status import AppendResult
 from rmqha.store.store_log import Service, StoreGround
 
+_FRESH_MS: Final = 10_000
+"""What is stored since, a leader sends from memory. Later a disk may have changed it."""
+
 
 class DLedgerCommitLog:
     """See :class:`~rmqha.store.store_log.StoreLog`.
@@ -39,6 +42,7 @@ class DLedgerCommitLog:
 
     Attributes:
         on_put: called when entries were appended: they are to be flushed and pushed.
+        check_taken: called with older messages of a leader's as they are read here: nobody has compared their CRCs.
         beginnings: how often all of it went, and it began anew.
     """
 
@@ -77,6 +81,7 @@ class DLedgerCommitLog:
         self.boundary_offset = 0
         self.last_store_timestamp_ms = 0
         self.on_put: Callable[[], None] = lambda: None
+        self.check_taken: Callable[[Sequence[DispatchRequest]], None] = lambda _: None
         self.beginnings = 0
         self._confirmed = 0
         ledger.on_cut = self._on_cut
@@ -151,7 +156,11 @@ class DLedgerCommitLog:
         """See :meth:`Log.records`."""
         if start < self._old.end:
             return self._old.records(start, min(end, self._old.end))
-        return self._entries.records(start, end)
+        found, behind = self._entries.records(start, end)
+        is_old = bool(found) and found[0].store_timestamp_ms < self._ground.now_ms() - _FRESH_MS
+        if is_old and not self.ledger.member_state.is_leader:
+            self.check_taken(found)
+        return found, behind
 
     def record_at(self, offset: int, *, end: int) -> memoryview | None:
         """See :meth:`Log.record_at`."""

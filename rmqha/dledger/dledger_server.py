@@ -146,7 +146,7 @@ class DLedgerServer:
         )
 
     def _make_membership(self) -> Membership:
-        rpc, parts = self.rpc, (self._options, self._disk, self.store, self.pusher)
+        rpc, parts = self.rpc, (self._options, self._disk, self.store, self.pusher, str(self._now_ms()))
         return Membership(*parts, connections=rpc.connections, ask=rpc.ask_metadata, append_barrier=self.barrier.append)
 
     def _answering(self) -> frozenset[str]:
@@ -302,7 +302,7 @@ class DLedgerServer:
         state, store, now = self.member_state, self.store, trio.current_time()
         handler = self.pusher.handler
         error = store.write_error or handler.diverged or self._refusal() or handler.misfit or None
-        return MemberStatus(
+        status = MemberStatus(
             role=state.role.value,
             term=state.curr_term,
             begin_index=store.ledger_begin_index,
@@ -316,9 +316,9 @@ class DLedgerServer:
             leader_for_s=int(now - self._role_log.leader_since),
             uncommitted_for_s=int(now - self.pusher.waits_since) if self.pusher.waits_since <= now else None,
             deleted_early_s=store.room.early.last_s_ago(now=now),
-            former_members=self.membership.former,
-            not_to_lead=self.membership.not_to_lead or None,
+            damage=None if self._broker is None else self._broker.damage or None,
         )
+        return self.membership.told_in(status)
 
     def view_members(self) -> list[MemberView]:
         """Return how this member sees the others."""

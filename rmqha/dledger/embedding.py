@@ -21,6 +21,11 @@ class Embedding(Protocol):
         """Why messages cannot be stored here at present, if not; else empty."""
         ...
 
+    @property
+    def damage(self) -> str:
+        """What of the messages here was found not to be what was stored; else empty."""
+        ...
+
     def on_role(self) -> None:
         """The role, the leader or the term may have changed; once this member no longer leads, puts are refused."""
         ...

@@ -5,13 +5,15 @@ dledger-ID/members   a JSON object: group, and the ids of its members. rmqha's o
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import structlog
 import trio
 
-from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
+from rmqha.codec.host import join_address
 from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerException
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
@@ -92,6 +94,7 @@ class Membership:
         disk: Disk,
         store: DLedgerMmapFileStore,
         pusher: DLedgerEntryPusher[Any],
+        process: str,
         *,
         connections: Mapping[str, PeerConnection],
         ask: AskMetadata,
@@ -107,16 +110,16 @@ class Membership:
         self._peers: Final[Members] = tuple(sorted(options.peers))
         self._group: Final = options.group
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
-        self.lists: Final = MemberLists(self._peers, connections, ask)
+        addresses = {peer: join_address(*address) for peer, address in options.peers.items()}
+        self._process: Final = process
+        self.lists: Final = MemberLists(options.store.self_id, addresses, connections, ask, process=process)
         self._known_of: tuple[str, int] | None = None
         """Of which leader, in which term, it is known which members it has."""
         self._leaders: Members | None = None
         self._committed_by: tuple[str, Members] | None = None
-        """The leader that committed last by a list that names members who are strangers here, and that list."""
+        """The leader that committed last by a list whose majorities need not meet this member's, and that list."""
         self._asked_in = -1
         """The last term in which the others were asked what they have noted."""
-        self._silent = set[str]()
-        """Those of them who have not told."""
         self._is_awaited = False
         """One of them has yet to note these members."""
         self._told = list[str]()
@@ -139,7 +142,10 @@ class Membership:
 
     @property
     def not_to_lead(self) -> str:
-        """Why this member must not lead: by its own list it would acknowledge without those whom it does not know."""
+        """Why this member must not lead: by its own list it would acknowledge without those who have what is committed.
+
+        A restart does not lift this: the leader's list is noted, and what goes out from it may not start with this one.
+        """
         if self._committed_by is None:
             return ""
         leader, members = self._committed_by
@@ -147,21 +153,38 @@ class Membership:
             return ""
         return (
             f"it runs with {', '.join(self._peers)}, and its leader {leader} has committed with {', '.join(members)}: "
-            f"it does not lead, and is not elected: {_NEXT}"
+            f"majorities of these lists need not meet, so it does not lead, and is not elected: {_NEXT}"
         )
 
     def troubles(self) -> list[str]:
-        """What is wrong with the lists of members, as this member knows: its own, and as a leader those of others."""
+        """What is wrong with the lists of members, as this member knows.
+
+        A follower compares its own with its leader's; a leader, and who knows none, with those of all who tell.
+        """
         if self.not_to_lead:
             return [self.not_to_lead]
-        own, others = ", ".join(self._peers), self.lists.others()
+        state, found, rivals = self._state, self.lists.differences(), self.lists.rivals.troubles()
         if self._pusher.checker is not None:
-            told = f"and {self._state.self_id}, which leads, with {own}: {_NEXT}"
-            return [f"{peer} runs with {', '.join(members)}, {told}" for peer, members in others.items()]
-        leader = self._state.leader_id
-        if leader not in others:
-            return []
-        return [f"it runs with {own}, and its leader {leader} with {', '.join(others[leader])}: {_NEXT}"]
+            return rivals + [
+                f"{peer} {its}, and {state.self_id}, which leads, {own}: {_NEXT}" for peer, its, own in found
+            ]
+        named = {state.leader_id: f"its leader {state.leader_id}"}
+        return rivals + [
+            f"it {own}, and {named.get(peer, peer)} {its}: {_NEXT}"
+            for peer, its, own in found
+            if state.leader_id in {peer, None}
+        ]
+
+    def told_in(self, status: MemberStatus) -> MemberStatus:
+        """What this member tells of itself, with what is known here."""
+        return replace(
+            status,
+            former_members=self.former,
+            not_to_lead=self.not_to_lead or None,
+            process=self._process,
+            counted=self.lists.counted(),
+            rivals=tuple(self.lists.rivals.troubles()) or None,
+        )
 
     def _look(self) -> dict[str, Any]:
         try:
@@ -194,8 +217,8 @@ class Membership:
     def _judge(self, members: Members) -> None:
         """The present leader has committed by this list: whether a leader with this member's could miss that."""
         leader = self._state.leader_id
-        is_stranger = self._state.self_id not in members or not set(members) <= set(self._peers)
-        self._committed_by = (leader, members) if is_stranger and leader is not None else None
+        may_miss = not majorities_meet(members, self._peers)
+        self._committed_by = (leader, members) if may_miss and leader is not None else None
 
     async def _note(self, members: Members, told: str) -> str:
         """Returns why that failed, which was ``told`` the last time."""
@@ -212,27 +235,22 @@ class Membership:
     def _commit_for_notes(self) -> None:
         """As a leader whose term has no entry: where all have noted their members, there is none to be appended.
 
-        Who runs with another list, or has no entry, is asked until it has this one, and some: then it has yet to note.
+        All are asked again and again: any may be emptied, or started with another list, and then has yet to note.
         """
         if self._store.ledger_end_index < 0:
             return
         if self._asked_in != self._state.curr_term:
             self._asked_in, self._is_awaited = self._state.curr_term, False
-            self._silent = {peer for peer in self._peers if peer != self._state.self_id}
         if self.former is not None or self._is_awaited:
             self._append_barrier()
             return
-        for peer in sorted(self._silent):
-            self._ask(peer, partial(self._on_told, peer, self._asked_in))
+        for peer in self._peers:
+            if peer != self._state.self_id:
+                self._ask(peer, partial(self._on_told, self._asked_in))
 
-    def _on_told(self, peer: str, term: int, response: MetadataResponse | None) -> None:
-        if response is None or self._asked_in != term:
-            return
-        status = response.rmqha_status
-        has_list = members_of(response) in {None, self._peers}
-        if has_list and (status is None or status.end_index >= 0):
-            self._silent.discard(peer)
-        if status is not None and status.former_members is not None:
+    def _on_told(self, term: int, response: MetadataResponse | None) -> None:
+        status = None if response is None else response.rmqha_status
+        if status is not None and status.former_members is not None and self._asked_in == term:
             self._is_awaited = True
 
     def _committing_members(self) -> Members | None:

@@ -1,4 +1,4 @@
-"""DamagedRecords: looks, behind the pulls, whether what they were given is what was stored.
+"""DamagedRecords: looks, behind the pulls, and at what came unchecked from elsewhere, whether it is what was stored.
 
 A pull answers with bytes as they lie in the log: where a disk has changed a body since, only its CRC tells, and of
 consumers only some compare it, and tell nobody. So what pulls were given is checked here afterwards, a fiftieth of
@@ -6,12 +6,14 @@ the time: all of what is consumed slowly, and a part of what is consumed fast.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import structlog
 import trio
 
+from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.codec.record.scan import Stop, scan_records
 from rmqha.errors import StoreReadError
 from rmqha.store.consume_queue import ConsumeQueue
@@ -47,6 +49,11 @@ class DamagedRecords:
         if not self._given:
             self._woken.set()
         self._given.append((queue, first, count))
+
+    def check_all(self, requests: Sequence[DispatchRequest]) -> None:
+        """Hot path: check these records here and now."""
+        for request in requests:
+            self._check(request.commit_log_offset)
 
     async def run(self) -> None:
         """Check what pulls are given until cancelled."""

@@ -1,8 +1,12 @@
 """A broker whose dLegerSelfId is another member's does not begin anew in that member's store."""
 
 import pytest
+import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.cli.dledger_status import ask_members
+from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.errors import ConfigError
 from tests.broker.test_dledger_broker import group_of
 
@@ -33,3 +37,32 @@ async def test_a_member_may_begin_empty(autojump_clock: MockClock) -> None:
             del node.disk.files[path]
         await node.start()
         assert await group.wait_same() == [b"0"]
+
+
+async def test_a_member_that_is_rebuilt_from_a_damaged_leader_says_so(autojump_clock: MockClock) -> None:
+    """It took and acknowledged the damaged record without a word, in place of the sound one that it had."""
+    async with group_of() as group:
+        await group.send(*(b"body %d" % number for number in range(10)))
+        await group.wait_same()
+        for node in group.nodes.values():
+            await node.stop()
+        await trio.sleep(60)
+        *damaged, rebuilt = group.nodes.values()
+        for node in damaged:
+            data = node.disk.files[f"/store/dledger-{node.name}/data/{0:020}"].cache
+            data[bytes(data).index(b"body 4")] ^= 1
+            await node.start()
+        await group.send(b"last")
+        rebuilt.disk.files.clear()
+        with capture_logs() as lines:
+            await rebuilt.start()
+            end = damaged[0].running.store.max_offset
+            await group.wait(lambda: rebuilt.running.store.reput_from_offset >= end)
+        (told,) = [line for line in lines if line["event"] == "commit_log.record_damaged"]
+        assert "BODYCRC" in told["reason"]
+        assert "a record is damaged in its log, the first at" in rebuilt.replication.damage
+        peers = {name: f"{address}:20911" for name, address in group.addresses.items()}
+        network = group.net.host("10.0.1.9").mount()
+        async with open_dledger_client(group="g", peers=peers, network=network) as client:
+            (facts,) = [member for member in await ask_members(client) if member["id"] == rebuilt.name]
+        assert facts["damage"] == rebuilt.replication.damage

@@ -134,10 +134,11 @@ async def test_status_of_members_that_tell_of_themselves(group: Group, autojump_
     members = await facts_of(group)
     assert [member["role"] for member in members] == ["LEADER", "FOLLOWER", "FOLLOWER"]
     assert members[1] == {
-        "id": "n1", "address": PEERS["n1"], "alive": True, "error": None, "peers": [*IDS], "role": "FOLLOWER",
+        "id": "n1", "address": PEERS["n1"], "alive": True, "error": None, "peers": [*IDS], "addresses": PEERS,
+        "role": "FOLLOWER",
         "leaderId": "n0", "term": 3, "beginIndex": 0, "endIndex": 1, "committedIndex": 1, "flushedIndex": 1,
         "transferee": None, "writeError": None, "version": "1", "leaderForS": None, "uncommittedForS": None,
-        "deletedEarlyS": None, "formerMembers": None, "notToLead": None,
+        "deletedEarlyS": None, "formerMembers": None, "notToLead": None, "rivals": None, "damage": None,
     }  # fmt: skip
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.summary) == ("ok", "group g: n0 leads in term 3, 3 of 3 members answer")
@@ -233,6 +234,13 @@ async def test_a_member_that_deleted_what_had_not_expired(
     assert told.endswith("'Messages deleted before their time'") == (level == "degraded")
 
 
+async def test_a_member_whose_messages_are_damaged(group: Group, autojump_clock: MockClock) -> None:
+    """The group was called well, and its next member was rebuilt from that one."""
+    verdict = judge_group("g", await changed(group, 1, damage="a record is damaged in its log"))
+    assert (verdict.level, verdict.in_sync) == ("degraded", False)
+    assert verdict.reasons == ("n1: a record is damaged in its log; see docs/dledger.md, 'Damage'",)
+
+
 async def test_a_list_of_members_that_is_not_noted_yet(group: Group, autojump_clock: MockClock) -> None:
     """The next change of it would be refused: ``--wait in-sync`` waits for that."""
     verdict = judge_group("g", await changed(group, 1, formerMembers=("n0", "n1")))
@@ -240,30 +248,45 @@ async def test_a_list_of_members_that_is_not_noted_yet(group: Group, autojump_cl
     assert verdict.reasons == ("n1 has not noted the present members yet, but still has n0, n1",)
 
 
-FIVE = ["n0", "n1", "n2", "n3", "n4"]
+FIVE = {**PEERS, "n3": "10.0.0.1:20914", "n4": "10.0.0.1:20915"}
 NEXT = "correct its list (dLegerPeers, --peers), and start it again; see docs/dledger.md, 'A member with another list'"
 
 
 async def test_a_member_that_runs_with_another_list(group: Group, autojump_clock: MockClock) -> None:
     """It had voted and acknowledged by majorities of its own, and all was in sync."""
     members = await facts_of(group)
-    members[0] |= {"peers": FIVE}
-    members[1] |= {"peers": FIVE}
+    members[0] |= {"addresses": FIVE}
+    members[1] |= {"addresses": FIVE}
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.in_sync) == ("degraded", False)
-    assert verdict.reasons == (f"n2 runs with n0, n1, n2, and the leader n0 with {', '.join(FIVE)}: {NEXT}",)
+    assert verdict.reasons == (f"n2 runs with n0, n1, n2, and the leader n0 runs with {', '.join(FIVE)}: {NEXT}",)
     group.leader_id = None
     members = await facts_of(group)
-    members[1] |= {"peers": FIVE}
-    members[2] |= {"peers": None}
-    members[0] |= {"peers": FIVE[:4]}
+    members[1] |= {"addresses": FIVE}
+    members[2] |= {"addresses": None}
+    members[0] |= {"addresses": {**PEERS, "n3": FIVE["n3"]}}
     assert len(judge_group("g", members).reasons) == 1, "who tells nobody is no other"
+
+
+async def test_one_id_at_two_addresses(group: Group, autojump_clock: MockClock) -> None:
+    """Two processes were n2, each counted by another member: the group was called in sync, and lost entries."""
+    members = await changed(group, 1, addresses=PEERS | {"n2": "10.0.0.9:20913"})
+    verdict = judge_group("g", members)
+    assert (verdict.level, verdict.in_sync) == ("degraded", False)
+    told = f"n1 has n2 at 10.0.0.9:20913, and the leader n0 has n2 at {PEERS['n2']}: {NEXT}"
+    assert verdict.reasons == (told,)
+
+
+async def test_two_processes_that_are_one_member(group: Group, autojump_clock: MockClock) -> None:
+    """Where nobody leads for that, it is why."""
+    verdict = judge_group("g", await changed(group, 1, rivals=("two processes are n2",)))
+    assert (verdict.level, verdict.reasons) == ("degraded", ("n1: two processes are n2",))
 
 
 async def test_a_member_that_must_not_lead_says_so_itself(group: Group, autojump_clock: MockClock) -> None:
     members = await changed(group, 2, notToLead="of the test", formerMembers=("n0",))
-    members[0] |= {"peers": FIVE}
-    members[1] |= {"peers": FIVE}
+    members[0] |= {"addresses": FIVE}
+    members[1] |= {"addresses": FIVE}
     verdict = judge_group("g", members)
     assert (verdict.level, verdict.reasons) == ("degraded", ("n2 must not lead: of the test",))
 

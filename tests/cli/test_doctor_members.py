@@ -50,12 +50,22 @@ def told_of(findings: Iterator[Finding]) -> list[tuple[str, str]]:
 
 
 def test_members_with_the_same_list_are_good(members: dict[str, MetadataResponse | RmqhaError]) -> None:
-    members["n2"] = replace(GOOD, peers=PEERS | {"n1": "broker-1.example:40911"})
+    members["n2"] = replace(GOOD, peers=PEERS | {"n2": "0.0.0.0:40911"})
     assert told_of(check_members(config(), timeout_s=1)) == [
         ("ok", "n1 at 10.0.0.2:40911: a member of group g with the same list"),
         ("ok", "n2 at 10.0.0.3:40911: a member of group g with the same list"),
     ]
     assert told_of(check_members(load_config(None), timeout_s=1)) == []
+
+
+def test_a_host_that_is_named_in_two_ways_is_a_warning(members: dict[str, MetadataResponse | RmqhaError]) -> None:
+    """The members tell it, too, and are not in sync: another process may be there."""
+    members["n2"] = replace(GOOD, peers=PEERS | {"n1": "broker-1.example:40911"})
+    _, (level, what) = told_of(check_members(config(), timeout_s=1))
+    assert (level, what.partition("its list is ")[2]) == (
+        "warn",
+        "another one: n1 is broker-1.example:40911 there, and 10.0.0.2:40911 here",
+    )
 
 
 def test_another_list_fails(members: dict[str, MetadataResponse | RmqhaError]) -> None:

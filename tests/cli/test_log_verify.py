@@ -4,13 +4,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmqha.cli import verified
 from rmqha.cli.main import run
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
-from rmqha.dledger.ledger_verify import LedgerVerification
+from rmqha.dledger.ledger_verify import LedgerVerification, verify_ledger
 from tests.spark.logs import LedgerWriter, record
 from tests.stores import expected_log, expected_messages, unpack
 
@@ -146,17 +146,29 @@ def test_of_a_member_the_entries_and_its_queues_are_checked(tmp_path: Path, caps
     ]
 
 
-def test_of_a_member_a_file_that_is_begun_meanwhile_is_read_too(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [0, 2], ids=["deleted", "begun"])
+def test_of_a_member_a_file_may_come_or_go_meanwhile(
+    number: int, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the queues held of it was called damage: each month, where a member runs."""
+    """Units of messages in a file that its broker began while the others were read pointed at no record."""
     log = member_of(tmp_path)
-    newest = max(Path(log.path(0)).parent.iterdir())
-    away = newest.rename(tmp_path / "away")
+    log.commit(sum(offset < 2 * log.file_size for offset in log.offsets) - 1)
+    path, aside = log.path(number * log.file_size), tmp_path / "aside"
+    if number:
+        path.rename(aside)
 
-    monkeypatch.setattr(verified, "verify_ledger", lambda *_, **_more: (away.rename(newest), LedgerVerification())[1])
-    run(["log", "verify", str(tmp_path), "--format", "json"])
-    assert json.loads(capsys.readouterr().out)["queues"] == {"queues": 1, "units": 200, "behind": 0}
+    def verify(*args: Any, **keys: Any) -> LedgerVerification:
+        found = verify_ledger(*args, **keys)
+        if number:
+            aside.rename(path)
+        else:
+            path.rename(aside)
+        return found
+
+    monkeypatch.setattr("rmqha.cli.verified.verify_ledger", verify)
+    assert run(["log", "verify", str(tmp_path)]) == 0
+    agreeing = [offset for offset in log.offsets if number or offset >= log.file_size]
+    assert f"units that agree: {len(agreeing)}," in capsys.readouterr().out
 
 
 def test_of_a_member_a_damaged_body_is_named(tmp_path: Path, capsys: Output) -> None:

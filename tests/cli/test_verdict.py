@@ -334,6 +334,11 @@ SERVES: Final = "it serves what it holds, and goes on by itself when this has pa
         (member(uncommitted_for_s=12), "failed", "waits for a majority to store it, and nothing was committed for 12"),
         (member("CANDIDATE", leader=None, is_master=False), "failed", "nobody leads the group for 2 min"),
         (
+            member("CANDIDATE", leader=None, is_master=False, member_lists=["it has n0 at a:1, and n1 has n0 at b:1"]),
+            "failed",
+            "it knows no leader for 2 min, though others may: it takes no messages; see docs/dledger.md, 'A member",
+        ),
+        (
             member("CANDIDATE", leader=None, is_master=False, members=[gone("n1"), gone("n2")]),
             "failed",
             "n2 cannot be reached for 3 min",

@@ -55,7 +55,7 @@ class Member:
             with self._scope:
                 store = await open_store(options.store, mount)
                 server = self.server = DLedgerServer(
-                    options, store, mount, network, now_ms=lambda: 0, random=random.Random(self.name).random
+                    options, store, mount, network, now_ms=self.group.now_ms, random=random.Random(self.name).random
                 )
                 await server.run(task_status=task_status)
         except (NodeDied, BaseExceptionGroup) as raised:
@@ -86,6 +86,8 @@ class ServerGroup:
         self.addresses = {f"n{number}": f"{network}{number + 1}" for number in range(size)}
         self.lists: dict[str, list[str]] = {}
         """With whom a member runs, if not with all."""
+        self.places: dict[str, dict[str, str]] = {}
+        """Where a member looks for another, if not at its address."""
         self.pusher = pusher_options(**options)
         self.transfer = default(TransferOptions)
         self.members = {name: Member(name, self) for name in self.addresses}
@@ -103,9 +105,10 @@ class ServerGroup:
             await trio.sleep_forever()
 
     def options_of(self, name: str) -> ServerOptions:
+        places = self.addresses | self.places.get(name, {})
         return ServerOptions(
             group="g",
-            peers={peer: (self.addresses[peer], PORT) for peer in self.lists.get(name, self.addresses)},
+            peers={peer: (places[peer], PORT) for peer in self.lists.get(name, self.addresses)},
             store=store_config(
                 STORE,
                 name,
@@ -117,6 +120,10 @@ class ServerGroup:
             pusher=self.pusher,
             transfer=self.transfer,
         )
+
+    def now_ms(self) -> int:
+        """No two processes are started at one time."""
+        return int(1000 * trio.current_time())
 
     async def start(self, *names: str) -> None:
         """These members, or all."""

@@ -242,6 +242,32 @@ async def test_a_member_that_was_emptied_notes_its_group_in_one_without_appends(
     assert former_of(group) == [None] * 3
 
 
+async def test_a_member_that_is_emptied_once_all_had_noted_notes_its_group_in_the_same_term(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its leader had asked it before, in a term without an entry: it was never in sync until somebody sent."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"first")
+    await trio.sleep(5)
+    former = await group.wait_leader()
+    group.members[former].kill()
+    await trio.sleep(10)
+    leader = await group.wait_leader()
+    await group.start(former)
+    await trio.sleep(10)
+    assert former_of(group) == [None] * 3
+    store = group.members[leader].running.store
+    assert store.ledger_end_term < group.members[leader].running.member_state.curr_term, "its term has no entry"
+    emptied = group.members[former]
+    emptied.kill()
+    emptied.disk.files.clear()
+    await group.start(former)
+    await trio.sleep(10)
+    assert (noted_by(emptied), former_of(group)) == (["n0", "n1", "n2"], [None] * 3)
+    assert group.leaders == [leader]
+
+
 async def test_a_member_says_that_it_has_noted_nobody(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     group = ServerGroup(nursery, size=1)
     await group.start()
@@ -323,6 +349,7 @@ async def does_note(base: Path, *, led_by: str | None = "n1", committed_term: in
         disk.mount(),
         cast(DLedgerMmapFileStore, store),
         pusher,
+        "1",
         connections={},
         ask=ask,
         append_barrier=asked.clear,
@@ -368,7 +395,7 @@ async def test_a_member_may_lead_again_once_a_leader_has_committed_by_its_own_li
         on_answer(MetadataResponse(leader_id=member, peers=dict.fromkeys(told[member], "h:1")))
 
     pusher: Any = SimpleNamespace(checker=None)
-    membership = Membership(options, disk, store, pusher, connections={}, ask=ask, append_barrier=lambda: None)
+    membership = Membership(options, disk, store, pusher, "1", connections={}, ask=ask, append_barrier=lambda: None)
     nursery.start_soon(membership.run)
     await trio.sleep(5)
     assert "n1 has committed with n0, n1, n2, n3, n4" in membership.not_to_lead
@@ -403,7 +430,7 @@ class Idle:
             store.ledger_end_term = self.state.curr_term
 
         self.membership = Membership(
-            self.options, disk, store, pusher, connections={}, ask=self.ask, append_barrier=append
+            self.options, disk, store, pusher, "1", connections={}, ask=self.ask, append_barrier=append
         )
 
     def ask(self, _member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
@@ -439,5 +466,8 @@ async def test_what_was_told_in_an_earlier_term_counts_no_more(
     await trio.sleep(1)
     idle.answer(former=None)
     await trio.sleep(5)
-    assert (idle.barriers, idle.questions) == ([3], [])
+    assert idle.barriers == [3], "all have noted them"
+    idle.answer(former=())
+    await trio.sleep(1)
+    assert idle.barriers == [3, 4], "one was emptied since"
     nursery.cancel_scope.cancel()

@@ -46,6 +46,7 @@ def make_dledger_broker(
     ground = StoreGround(options.store_options(config, tuning), disk, now_ms=now_ms)
     log = _make_log(member, ground)
     store = DefaultMessageStore(make_parts(ground, log, role=options.role(config)))
+    log.check_taken = store.damaged_records.check_all
 
     def replicate(metadata: MetadataService) -> DLedgerReplication:
         return DLedgerReplication(

@@ -266,6 +266,11 @@ class DLedgerReplication:
         """As :attr:`Embedding.store_refusal`."""
         return self._store.running_flags.refusal()
 
+    @property
+    def damage(self) -> str:
+        """As :attr:`Embedding.damage`."""
+        return self._store.damaged_records.describe(self._store.min_offset)
+
     def on_role(self) -> None:
         """As :meth:`Embedding.on_role`."""
         role, state = self._store.role, self._state
