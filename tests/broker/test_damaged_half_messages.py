@@ -7,6 +7,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from tests.broker.machines import Machine, status_of
@@ -90,6 +91,20 @@ async def test_one_that_had_ended_before_is_no_matter(machine: Machine, autojump
         await trio.sleep(100)
         assert (await status_of(machine))["damaged_halves"] is None
         assert [message.body for message in await seen(broker)] == [b"committed"]
+
+
+async def test_of_those_that_are_passed_over_at_once_the_ones_that_had_ended_are_no_matter(
+    autojump_clock: MockClock,
+) -> None:
+    """They were told of as data that nobody can commit."""
+    async with running(SimDisk().mount()) as store:
+        fates = Fates()
+        fates.end(1)
+        bridge = TransactionalMessageBridge(store, ConsumerOffsetManager())
+        with capture_logs() as logs:
+            bridge.damaged.note_all(range(3), fates)
+        assert store.stats.damaged_halves == {0, 2}
+        assert [line["half_offset"] for line in logs if line["event"] == "transaction.half_damaged"] == [0, 2]
 
 
 async def test_one_that_has_just_gone_with_the_first_file_is_not_damaged(autojump_clock: MockClock) -> None:

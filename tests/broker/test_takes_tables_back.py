@@ -4,6 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.ha.ha_client import MasterAddress
@@ -40,9 +42,14 @@ def notes_on(disk: SimDisk) -> TakeBackNotes:
 
 
 def taking_back(
-    tables: Tables, *, dispatched: int = 100, begin: int = 0, notes: TakeBackNotes | None = None
+    tables: Tables,
+    *,
+    dispatched: int = 100,
+    begin: int = 0,
+    notes: TakeBackNotes | None = None,
+    lost: dict[str, str] | None = None,
 ) -> TakesTablesBack:
-    """Of a master whose log goes to 100, and that lacks nothing but what its ``notes`` say."""
+    """Of a master whose log goes to 100, and that lacks nothing but what is ``lost``, or its ``notes`` say."""
     queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {}, known_ends={})
     store: Any = SimpleNamespace(
         min_offset=begin,
@@ -57,7 +64,7 @@ def taking_back(
         save=nothing,
         learn_queues=nothing,
         had_topics=True,
-        files=SimpleNamespace(lost={}),
+        files=SimpleNamespace(lost=lost or {}),
         trouble="",
         delay_offsets=SimpleNamespace(is_settled=lambda _end: True),
         forget_made_since=lambda: None,
@@ -109,3 +116,20 @@ async def test_where_queues_end_is_asked_of_what_lies_before_the_log_here(begin:
     takes_back = taking_back(tables := Tables(), begin=begin)
     await takes_back.take(PEER, LogRange(70, 200, checks_reports=True), is_longer=True)
     assert tables.asked_before == [before]
+
+
+async def test_a_note_of_a_process_before_goes_with_what_is_lost_since(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It could not be made a second time, nor was it removed: the broker was degraded from then on."""
+    disk = SimDisk(latency_s=(0, 0))
+    notes = notes_on(disk)
+    notes.older.make()
+    takes_back = taking_back(Tables(), notes=notes_on(disk), lost={"consumerOffset.json": "no JSON"})
+    await takes_back.note_loss()
+    assert takes_back.are_awaited
+    await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    nursery.start_soon(takes_back.finish, nothing, lambda: False)
+    await trio.sleep(10)
+    assert (takes_back.are_awaited, [*disk.files]) == (False, [])
+    nursery.cancel_scope.cancel()

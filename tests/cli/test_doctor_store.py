@@ -11,6 +11,7 @@ from rmqha.cli.doctor_store import check_log, check_member
 from rmqha.cli.finding import Finding
 from rmqha.cli.main import run
 from rmqha.cli.pages import Page
+from rmqha.codec.checkpoint import Checkpoint, encode_checkpoint
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig, load_config
@@ -86,6 +87,19 @@ def test_a_log_that_ends_before_what_is_known_of_it_fails(name: str, tmp_path: P
     ((level, what, told),) = bad(check_log(config(store))[1])
     assert (level, f"the consume queues know of records up to {last:,}" in what) == ("fail", True)
     assert "docs/recovery.md" in told
+
+
+def test_a_log_without_a_record_whose_checkpoint_says_that_it_was_durable_fails(tmp_path: Path) -> None:
+    """Another disk is mounted there: its segment was made, and nothing else was said."""
+    segment = tmp_path / "commitlog" / f"{0:020}"
+    segment.parent.mkdir()
+    segment.write_bytes(bytes(4096))
+    assert check_log(config(tmp_path)) == (None, [])
+    (tmp_path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(master_flushed_offset=1000)))
+    log, findings = check_log(config(tmp_path))
+    ((level, what, _),) = bad(findings)
+    assert (log, level) == (None, "fail")
+    assert "it ends at 0, but the checkpoint says that it was durable up to 1,000: a segment is missing, or was" in what
 
 
 def test_no_log_is_not_looked_at(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ import struct
 
 import pytest
 
+from rmqha.codec.dledger_entry import BODY_OFFSET
 from rmqha.codec.dledger_properties import LedgerCheckpoint
 from rmqha.dledger.ledger_reader import ledger_files
 from rmqha.dledger.ledger_verify import LedgerVerification, dispatch_requests, verify_ledger
 from tests.dledger.ledger_log import ledger_log
 from tests.dledger.ledgers import DATA, FILE_SIZE, blank, entries, entry, put_file, put_log
 from tests.dledger.members import CONFIG
+from tests.memory_log import record
 from tests.sim.sim_disk import SimDisk, SimMount
 
 FULL = entries(0, 3) + blank(56)
@@ -133,6 +135,16 @@ def test_a_damaged_last_message_is_what_a_server_may_be_writing() -> None:
     assert found.problems == []
     assert found.tail is not None
     assert found.tail.reason.startswith("entry 1: ")
+
+
+@pytest.mark.parametrize(("behind", "reasons"), [(b"", []), (b"more", ["entry 1: 4 bytes of a record's header"])])
+def test_bytes_behind_the_message_of_an_entry_are_damage(behind: bytes, reasons: list[str], mount: SimMount) -> None:
+    data = b""
+    for index, rest in enumerate((b"", behind, b"")):
+        at = len(data)
+        data += entry(index, pos=at, body=record(at + BODY_OFFSET, b"x") + rest)
+    put_file(mount, 0, data, size=1024)
+    assert [problem.reason for problem in verify(mount).problems] == reasons
 
 
 def test_bodies_of_a_group_without_brokers_are_anything(mount: SimMount) -> None:

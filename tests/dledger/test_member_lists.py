@@ -292,6 +292,29 @@ def test_two_addresses_of_one_member(one: str, other: str, *, is_same: bool) -> 
     assert (is_same_address(one, other), is_same_address(other, one)) == (is_same, is_same)
 
 
+async def test_a_member_leads_again_once_a_leader_has_committed_by_its_own_list(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Five were tried, and taken back: of two that agree only one could ever lead."""
+    group = ServerGroup(nursery, size=5)
+    group.lists["n2"] = THREE
+    await group.start("n0", "n1", "n2")
+    await group.append(b"first")
+    await trio.sleep(5)
+    former, n2 = await group.wait_leader(), group.members["n2"].running
+    assert f"its leader {former} has committed with n0, n1, n2, n3, n4: " in n2.membership.not_to_lead
+    for name in ("n0", "n1"):
+        group.members[name].kill()
+    (other,) = {"n0", "n1"} - {former}
+    group.lists[other] = THREE
+    await group.start(other)
+    await group.append(b"second")
+    await trio.sleep(5)
+    assert (group.leaders, n2.membership.not_to_lead) == ([other], "")
+    answer = await group.client.transfer_leadership(other, "n2", term=n2.member_state.curr_term)
+    assert (answer.code, group.leaders) == (DLedgerResponseCode.SUCCESS, ["n2"])
+
+
 @pytest.mark.parametrize(
     ("one", "other", "meet"),
     [

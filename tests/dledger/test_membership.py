@@ -375,38 +375,6 @@ async def test_what_was_committed_in_an_earlier_term_was_so_by_a_list_that_nobod
     assert not await does_note(tmp_path, committed_term=1)
 
 
-async def test_a_member_may_lead_again_once_a_leader_has_committed_by_its_own_list(
-    nursery: trio.Nursery, tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    """A list of five was taken back. When that leader dies, two of three would have nobody to lead them."""
-    options = options_of(tmp_path, "n0", "n1", "n2")
-    told = {"n1": ("n0", "n1", "n2", "n3", "n4"), "n2": ("n0", "n1", "n2")}
-    disk = SimDisk().mount()
-    disk.makedirs(options.store.default_path)
-    state = SimpleNamespace(self_id="n0", leader_id="n1", curr_term=2)
-    store: Any = SimpleNamespace(
-        member_state=state,
-        committed_index=5,
-        ledger_begin_index=0,
-        get=lambda _index: SimpleNamespace(term=state.curr_term),
-    )
-
-    def ask(member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
-        on_answer(MetadataResponse(leader_id=member, peers=dict.fromkeys(told[member], "h:1")))
-
-    pusher: Any = SimpleNamespace(checker=None)
-    membership = Membership(options, disk, store, pusher, "1", connections={}, ask=ask, append_barrier=lambda: None)
-    nursery.start_soon(membership.run)
-    await trio.sleep(5)
-    assert "n1 has committed with n0, n1, n2, n3, n4" in membership.not_to_lead
-    state.leader_id, state.curr_term = "n2", 3
-    await trio.sleep(5)
-    state.leader_id = None
-    await trio.sleep(5)
-    assert membership.not_to_lead == ""
-    nursery.cancel_scope.cancel()
-
-
 class Idle:
     """A leader of three whose term has no entry, with two members that are asked by the test."""
 

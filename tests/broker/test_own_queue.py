@@ -1,0 +1,35 @@
+"""OwnQueue: marks behind the record that stopped their queue."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rmqha.broker.transaction.half_message import OP_TOPIC, QUEUE_ID
+from rmqha.broker.transaction.own_queue import OwnQueue
+from rmqha.store import passed_over
+from rmqha.store.passed_over import PassedOver
+from rmqha.store.stopped_queues import StoppedQueue
+
+END = 5
+
+
+def marks_behind(count: int) -> OwnQueue:
+    """A queue that ended at 5, and so many marks at 1000, 1100... in the log, the first of which stopped it."""
+    passed = PassedOver(END)
+    for number in range(count):
+        passed.note(END + 1 + number, 1000 + 100 * number)
+    stopped = StoppedQueue(END, END + 1, 1000, 900, next=passed.next, last=0, passed=passed)
+    queues = SimpleNamespace(stopped={(OP_TOPIC, QUEUE_ID): stopped}, find=lambda *_key: None)
+    store: Any = SimpleNamespace(queues=queues)
+    return OwnQueue(store, OP_TOPIC)
+
+
+@pytest.mark.parametrize(("kept_max", "expected"), [(100, [5, 6, 9, 12, 15]), (4, [5, 5, 5, 12, 15])])
+def test_where_marks_are_not_kept_a_search_begins_where_their_queue_stopped(
+    kept_max: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first that is kept it would pass over one that may tell of the half message: that is committed twice."""
+    monkeypatch.setattr(passed_over, "_KEPT_MAX", kept_max)
+    marks = marks_behind(10)
+    assert [marks.first_behind(position) for position in (1000, 1001, 1350, 1650, 2000)] == expected
