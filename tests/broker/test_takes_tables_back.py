@@ -47,6 +47,7 @@ def taking_back(
     dispatched: int = 100,
     begin: int = 0,
     notes: TakeBackNotes | None = None,
+    peers: Collection[str] = (str(PEER),),
     lost: dict[str, str] | None = None,
 ) -> TakesTablesBack:
     """Of a master whose log goes to 100, and that lacks nothing but what is ``lost``, or its ``notes`` say."""
@@ -75,7 +76,7 @@ def taking_back(
         notes or notes_on(SimDisk(latency_s=(0, 0))),
         store,
         metadata,
-        peers={str(PEER)},
+        peers=peers,
         tables=asks,
         queue_ends_client=lambda _address: asks,
     )
@@ -133,3 +134,27 @@ async def test_a_note_of_a_process_before_goes_with_what_is_lost_since(
     await trio.sleep(10)
     assert (takes_back.are_awaited, [*disk.files]) == (False, [])
     nursery.cancel_scope.cancel()
+
+
+async def test_an_empty_peer_that_could_not_tell_is_asked_again(autojump_clock: MockClock) -> None:
+    """After 20 s it counted as one that had told: its tables may be all that there are."""
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    notes.older.make()
+    tables = Tables()
+    takes_back = taking_back(tables, notes=notes)
+    await takes_back.note_loss()
+    await trio.sleep(30)
+    for failures, is_awaited in (["busy"], True), (list[str](), False):
+        tables.failures = failures
+        await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)
+        assert takes_back.are_awaited is is_awaited
+
+
+async def test_a_group_is_told_that_it_has_no_offset_once_one_peer_has_told(autojump_clock: MockClock) -> None:
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    notes.older.make()
+    takes_back = taking_back(Tables(), notes=notes, peers={str(PEER), "10.0.0.3:10912"})
+    await takes_back.note_loss()
+    assert takes_back.why_offsets_unknown
+    await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    assert (takes_back.are_awaited, takes_back.why_offsets_unknown) == (True, "")

@@ -151,7 +151,8 @@ class TakesTablesBack:
         failure = await self._merge(peer, ends) if is_needed else ""
         if failure and trio.current_time() < self._began_at + _WAITS_S:
             raise RemoteProtocolError(f"its topics, groups and offsets could not be taken over: {failure}")
-        self._have_told.add(str(peer))
+        if not failure:
+            self._have_told.add(str(peer))
 
     async def _take_newer(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """The log is what counts, and comes without it, too. Then any peer may know more, longer or not by then."""
@@ -173,6 +174,7 @@ class TakesTablesBack:
             return
         if is_longer:
             self.told_by.add(str(peer))
+        self._has_taken_back = True
         self._have_told.add(str(peer))
         await self._metadata.save()
 

@@ -51,6 +51,10 @@ class ChangeStamps:
         self._all = max(0, min(at_ms, self._now_ms(), _SEEN_MAX))
         self._last = max(self._last, self._all)
 
+    def date_as(self, told_stamps: Mapping[str, int]) -> None:
+        """What is here was lost, and another broker's table takes its place, which has these."""
+        self.date_all(max(self._all, told_stamps.get(_ALL, 0)))
+
     def note(self, name: str) -> None:
         """Something was said of it now."""
         self.adopt(name, max(self._now_ms(), self._last + 1))

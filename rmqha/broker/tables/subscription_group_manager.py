@@ -253,6 +253,8 @@ class SubscriptionGroupManager:
                 self._give_back(former)
             if told is not None:
                 self._put(told)
+        if is_lost:
+            self.changed.date_as(table.changed or {})
         if chosen:
             self.changed.adopt_newer(stamps)
             self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))

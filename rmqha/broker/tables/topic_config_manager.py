@@ -307,6 +307,8 @@ class TopicConfigManager:
                 self.deleted.merge(name, deleted, log_end=log_end)
         forgotten = {name for name, topic in chosen.items() if topic is None and name not in table.deleted}
         self.deleted.merge_forgotten(forgotten, before=min(table.deleted_before, log_end))
+        if is_lost:
+            self.changed.date_as(table.changed or {})
         if chosen:
             self.changed.adopt_newer(stamps)
             self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
