@@ -1,5 +1,6 @@
 """TakesTablesBack by itself: what it remembers of each peer."""
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
