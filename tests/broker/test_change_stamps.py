@@ -320,22 +320,16 @@ async def test_offsets_that_rocketmq_wrote_since_are_as_late_as_their_file() -> 
         there.commit_offset("back", "t", 0, offset=3)
 
 
-@pytest.mark.parametrize("is_told_first", [False, True])
-async def test_what_a_slave_of_rocketmqs_alone_was_told_outlives_an_older_deletion(is_told_first: bool) -> None:
-    """The master lost its store: its last word was with that slave, and an older one with another."""
-    master, slave = groups_of(lambda: 50), groups_of(lambda: 50)
-    topics, topics_there = topics_of(lambda: 50), topics_of(lambda: 50)
-    slave.delete("g")
-    topics_there.delete_topic_config("t", {}, before=0)
-    rocketmqs = {
-        "dataVersion": {"timestamp": 90, "counter": 7},
-        "subscriptionGroupTable": {"g": SubscriptionGroupConfig("g", retry_max_times=3).to_json()},
-        "topicConfigTable": {"t": TopicConfig("t", 2, 2).to_json()},
-    }
-    told = [rocketmqs, await slave.to_json_in_turns() | topics_there.to_json()]
-    for number, table in enumerate(told if is_told_first else reversed(told)):
-        versions = as_told(table) if "changedGroups" not in table else as_told(await slave.to_json_in_turns())
-        master.merge(SubscriptionGroupTable.from_json(versions), is_lost=number == 0)
-        topics.merge(TopicTable.from_json(as_told(table)), log_end=0, is_lost=number == 0)
-    assert master.select("g") == SubscriptionGroupConfig("g", retry_max_times=3)
-    assert topics.select("t") == TopicConfig("t", 2, 2)
+def test_what_a_slave_of_rocketmqs_has_of_a_master_that_lost_its_table_is_no_later_word() -> None:
+    """Its copy of what was left was as of a moment ago: what operators had said before was thrown away."""
+    there, left, here = topics_of(lambda: 50), topics_of(lambda: 90), topics_of(lambda: 95)
+    there.update_topic_config(TopicConfig("made", 3, 3))
+    there.update_topic_config(TopicConfig("closed", 4, 4, perm=4))
+    left.create_topic_in_send_message_back_method("closed", queue_nums=4)
+    copy = TopicTable.from_json(of_rocketmqs(left.to_json(), "changedTopics"))
+    for is_lost in (True, False):
+        here.merge(copy, log_end=0, is_lost=is_lost)
+        merge_topics(here, there)
+    here.merge(copy, log_end=0, is_lost=False)
+    assert here.select("made") == TopicConfig("made", 3, 3)
+    assert here.select("closed") == TopicConfig("closed", 4, 4, perm=4)

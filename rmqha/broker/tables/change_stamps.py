@@ -51,10 +51,6 @@ class ChangeStamps:
         self._all = max(0, min(at_ms, self._now_ms(), _SEEN_MAX))
         self._last = max(self._last, self._all)
 
-    def date_as(self, told_stamps: Mapping[str, int]) -> None:
-        """What is here was lost, and another broker's table takes its place, which has these."""
-        self.date_all(max(self._all, told_stamps.get(_ALL, 0)))
-
     def note(self, name: str) -> None:
         """Something was said of it now."""
         self.adopt(name, max(self._now_ms(), self._last + 1))
@@ -135,10 +131,15 @@ def choose_newer(
     return chosen
 
 
-def stamps_of_version(stamps: Mapping[str, int] | None, data_version: tuple[int, int]) -> Mapping[str, int] | None:
-    """Those beside a table; of one that has none: its time (ms), if it has had any change since it was begun."""
+def stamps_of_version(stamps: Mapping[str, int] | None, data_version: tuple[int, int]) -> Mapping[str, int]:
+    """Those beside a table that is taken over as a whole; without any: its time (ms), if it has had a change.
+
+    Not so where it is merged: a slave of RocketMQ's may have it from a master that lost its own, as of a moment ago.
+    """
+    if stamps is not None:
+        return stamps
     timestamp, counter = data_version
-    return {_ALL: timestamp} if stamps is None and counter > 0 and timestamp > 0 else stamps
+    return {_ALL: timestamp} if counter > 0 and timestamp > 0 else {}
 
 
 def decode_stamps(value: Any) -> dict[str, int] | None:

@@ -117,7 +117,7 @@ class SubscriptionGroupTable:
     data_version: tuple[int, int]
     groups: dict[str, SubscriptionGroupConfig]
     changed: Mapping[str, int] | None = None
-    """When operators changed, or deleted, which group last."""
+    """When operators changed, or deleted, which group last; None: it does not say, as RocketMQ's."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SubscriptionGroupTable":
@@ -126,7 +126,7 @@ class SubscriptionGroupTable:
             version, table = value.get("dataVersion") or {}, value.get("subscriptionGroupTable") or {}
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             groups = {name: SubscriptionGroupConfig.from_json(name, entry) for name, entry in table.items()}
-            changed = stamps_of_version(decode_stamps(value.get("changedGroups")), data_version)
+            changed = decode_stamps(value.get("changedGroups"))
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"subscription groups do not parse: {error!r:.200}") from None
         return cls(data_version, groups, changed)
@@ -253,8 +253,6 @@ class SubscriptionGroupManager:
                 self._give_back(former)
             if told is not None:
                 self._put(told)
-        if is_lost:
-            self.changed.date_as(table.changed or {})
         if chosen:
             self.changed.adopt_newer(stamps)
             self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
@@ -269,7 +267,7 @@ class SubscriptionGroupManager:
             self._give_back(former[group])
         for group in self._table.keys() - former.keys():
             self._room.add("", self._table[group].json_size)
-        self.changed.replace(table.changed or {})
+        self.changed.replace(stamps_of_version(table.changed, table.data_version))
         self.data_version = table.data_version
         self.dirty = True
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rmqha.broker.tables.change_stamps import decode_stamps, stamps_of_version
+from rmqha.broker.tables.change_stamps import decode_stamps
 from rmqha.codec.deleted_topic import DeletedTopic, decode_before, decode_deleted
 from rmqha.codec.queue_table import decode_topic
 from rmqha.codec.route import PERM_READ, PERM_WRITE, QUEUE_NUMS_MAX
@@ -82,7 +82,7 @@ class TopicTable:
     deleted: dict[str, DeletedTopic] = field(default_factory=dict)
     deleted_before: int = 0
     changed: Mapping[str, int] | None = None
-    """When operators changed, or deleted, which topic last."""
+    """When operators changed, or deleted, which topic last; None: it does not say, as RocketMQ's."""
     learned: frozenset[str] = frozenset()
     """Those of which nothing but its log has told that broker."""
 
@@ -94,7 +94,7 @@ class TopicTable:
             data_version = (int(version.get("timestamp", 0)), int(version.get("counter", 0)))
             deleted = decode_deleted(value.get("deletedTopics"))
             deleted_before = decode_before(value.get("deletedBefore"))
-            changed = stamps_of_version(decode_stamps(value.get(CHANGED_TOPICS)), data_version)
+            changed = decode_stamps(value.get(CHANGED_TOPICS))
             learned = frozenset(map(decode_topic, value.get("learnedTopics") or ()))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"topics do not parse: {error!r:.200}") from None

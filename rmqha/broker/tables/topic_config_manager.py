@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer
+from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer, stamps_of_version
 from rmqha.broker.tables.deleted_topics import DELETED_QUEUES_MAX, DeletedTopics
 from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.refused_topics import RefusedTopics
@@ -307,8 +307,6 @@ class TopicConfigManager:
                 self.deleted.merge(name, deleted, log_end=log_end)
         forgotten = {name for name, topic in chosen.items() if topic is None and name not in table.deleted}
         self.deleted.merge_forgotten(forgotten, before=min(table.deleted_before, log_end))
-        if is_lost:
-            self.changed.date_as(table.changed or {})
         if chosen:
             self.changed.adopt_newer(stamps)
             self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
@@ -378,7 +376,7 @@ class TopicConfigManager:
         self._queues, self._size = self._count_queues(), self._count_size()
         self.learned.clear()
         self.deleted.replace(table.deleted, forgotten_before=table.deleted_before)
-        self.changed.replace(table.changed or {})
+        self.changed.replace(stamps_of_version(table.changed, table.data_version))
         self.data_version, self._has_changed = table.data_version, False
         self.dirty = True
         return True
