@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 
 from rmqha.broker.tables import topic_config_manager
+from rmqha.broker.tables.told_topics import told_topic
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_READ
+from rmqha.config import load_config
 from rmqha.errors import RemoteProtocolError
 from tests.settings import topic_rules
 
@@ -164,3 +166,16 @@ def test_a_topic_that_a_peer_tells_keeps_the_queues_of_which_the_log_here_tells(
     topics.learn_queue("t", 5)
     topics.merge(TopicTable((0, 0), {"t": TopicConfig("t", 4, 4, PERM_READ)}), log_end=0, is_lost=False)
     assert topics.select("t") == TopicConfig("t", 6, 4, PERM_READ)
+
+
+def test_what_a_process_before_had_learned_from_the_log_is_told_at_once() -> None:
+    """Its clients may be reading it, and the master may be gone."""
+    config = load_config(None, {})
+    topics = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 0)
+    topics.learn_queue("t", 0)
+    assert told_topic(topics, "t", config, follows_tables=True) is None
+    again = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 0)
+    again.replace_from_json(java_json.loads(java_json.dumps(topics.to_json()).encode()))
+    assert told_topic(again, "t", config, follows_tables=True) == TopicConfig("t", 1, 1)
+    again.learn_queue("new", 0)
+    assert told_topic(again, "new", config, follows_tables=True) is None

@@ -29,7 +29,8 @@ def _may_be_told(topics: TopicConfigManager, name: str, *, follows_tables: bool)
 
     It would tell of too few queues, and some consumers ask only once: they would never read the others.
     """
-    return name not in topics.unsaved and not (follows_tables and name in topics.learned)
+    is_awaited = follows_tables and name in topics.learned and name not in topics.learned_before
+    return name not in topics.unsaved and not is_awaited
 
 
 def as_told(topic: TopicConfig, config: BrokerConfig) -> TopicConfig:

@@ -41,6 +41,8 @@ class TopicConfigManager:
         self._table: dict[str, TopicConfig] = {}
         self.learned: Final = set[str]()
         """Topics of which nothing but the log tells how many queues there are: at least as many as are known."""
+        self.learned_before = frozenset[str]()
+        """Those of them that were so when the file was saved: clients know them, perhaps."""
         self._told: Final = set[str]()
         """Topics of which it is logged that they have a queue with a number that none can have."""
         self.deleted: Final = DeletedTopics()
@@ -362,7 +364,8 @@ class TopicConfigManager:
         table = TopicTable.from_json(value)
         self.made_since.replace_from_json(value)
         is_new = self.replace(table)
-        self.learned.update(table.learned & self._table.keys())
+        self.learned_before = frozenset(table.learned & self._table.keys())
+        self.learned.update(self.learned_before)
         return is_new
 
     def replace(self, table: TopicTable) -> bool:
