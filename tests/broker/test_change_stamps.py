@@ -333,3 +333,14 @@ def test_what_a_slave_of_rocketmqs_has_of_a_master_that_lost_its_table_is_no_lat
     here.merge(copy, log_end=0, is_lost=False)
     assert here.select("made") == TopicConfig("made", 3, 3)
     assert here.select("closed") == TopicConfig("closed", 4, 4, perm=4)
+
+
+def test_a_full_table_of_stamps_with_the_time_of_the_whole_can_be_read_again() -> None:
+    """Else the next start would find no table of topics."""
+    stamps = ChangeStamps(count(1).__next__)
+    stamps.date_all(1)
+    for number in range(STAMPS_SIZE_MAX // 64 + 9):
+        stamps.note(f"{number:044}")
+    kept = stamps.to_json()
+    assert decode_stamps(kept) == kept
+    assert kept[""] == 1

@@ -68,7 +68,7 @@ class ChangeStamps:
             self._size += _size_of(name)
         self._stamps[name] = stamp
         self._last = max(self._last, min(stamp, _SEEN_MAX))
-        while self._size > STAMPS_SIZE_MAX:
+        while self._size + _size_of(_ALL) > STAMPS_SIZE_MAX:
             self.drop(next(iter(self._stamps)))
 
     def drop(self, name: str) -> None:
