@@ -13,6 +13,8 @@ from rmqha.codec.host import is_same_address
 
 _SEEN_MAX: Final = 64
 """The last processes of a member that are remembered: others may tell of one that has ended."""
+_PROCESS_SIZE_MAX: Final = 64
+"""Characters; a time in milliseconds has 13."""
 
 
 class Rival(NamedTuple):
@@ -42,8 +44,10 @@ class RivalMembers:
     def note(self, peer: str, addresses: Mapping[str, str], status: MemberStatus | None) -> None:
         """``peer``, of which this is the status, has that list; None: it tells no status."""
         status = status or MemberStatus()
-        self._told[peer] = _Told(addresses, status.counted or {})
-        if status.process is not None and status.process not in self._seen[peer]:
+        counted = (status.counted or {}).items()
+        mine = {member: process for member, process in counted if member in self._addresses and _is_kept(process)}
+        self._told[peer] = _Told(addresses, mine)
+        if status.process is not None and status.process not in self._seen[peer] and _is_kept(status.process):
             self._seen[peer].append(status.process)
 
     def process_of(self, member: str) -> str | None:
@@ -73,3 +77,7 @@ class RivalMembers:
             f"{rival.teller} has it: {what} until one of them is stopped for good, and {rival.teller} (if that is gone "
             "for good, this member) started again with the same list; see docs/dledger.md, 'A member with another list'"
         )
+
+
+def _is_kept(process: str) -> bool:
+    return len(process) <= _PROCESS_SIZE_MAX

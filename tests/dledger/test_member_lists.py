@@ -427,3 +427,17 @@ def test_one_process_that_is_named_in_two_ways_is_no_rival() -> None:
     assert rivals.of("n0") == Rival("n2", "z:1")
     rivals.note("n2", addresses | {"n0": "z:1"}, None)
     assert rivals.of("n0") is None
+
+
+def test_what_a_member_tells_of_processes_is_kept_within_bounds() -> None:
+    addresses = {"n0": "10.0.0.1:1", "n1": "10.0.0.2:1"}
+    rivals = RivalMembers("n0", "1", addresses)
+    long = "x" * 1_000_000
+    for number in range(200):
+        counted = {"n0": long} | {f"{number}-{other}": "7" for other in range(100)}
+        rivals.note("n1", addresses | {"n0": "10.0.0.9:1"}, MemberStatus(process=f"{number}{long}", counted=counted))
+    assert rivals.process_of("n1") is None
+    assert rivals.of("n0") is None
+    rivals.note("n1", addresses | {"n0": "10.0.0.9:1"}, MemberStatus(process="5", counted={"n0": "7"}))
+    assert rivals.process_of("n1") == "5"
+    assert rivals.of("n0") is not None
