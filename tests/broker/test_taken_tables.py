@@ -227,3 +227,18 @@ async def test_what_was_made_since_a_loss_is_nothing_special_where_nobody_is_ask
         await trio.sleep(30)
         assert "made" not in broker.topics.made_since
         assert "made" not in broker.offsets.made_since
+
+
+async def test_that_nothing_can_be_noted_is_logged_once(
+    group: Group, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_room(_: StoreNote) -> None:
+        raise StoreWriteError(OSError(ENOSPC, "no room"), operation="create", path=NOTE)
+
+    async with group.running():
+        pass
+    monkeypatch.setattr(StoreNote, "make_in_thread", no_room)
+    with capture_logs() as logs:
+        async with group.master.broker(), group.whole.broker(**NOBODY):
+            await trio.sleep(300)
+    assert [line["event"] for line in logs].count("tables.not_noted") == 1

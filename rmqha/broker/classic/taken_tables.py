@@ -44,6 +44,7 @@ class TakenTables:
         self._store: Final = store
         self._metadata: Final = metadata
         self._is_slave: Final = is_slave
+        self._not_noted = ""
 
     @property
     def lack(self) -> str:
@@ -101,8 +102,10 @@ class TakenTables:
     async def _make(self) -> None:
         try:
             await self._note.make_in_thread()
-        except StoreWriteError as error:
-            logger.warning("tables.not_noted", reason=str(error))
+        except StoreWriteError as error:  # it is tried again and again
+            if str(error) != self._not_noted:
+                logger.warning("tables.not_noted", reason=str(error))
+            self._not_noted = str(error)
 
     async def _forget(self) -> None:
         try:
