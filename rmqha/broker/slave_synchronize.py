@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 import trio
@@ -51,6 +51,15 @@ _NEWS_AFTER_S: Final = 1.0
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
 
 
+class Merged(NamedTuple):
+    """What came of :meth:`SlaveSynchronize.merge`."""
+
+    failure: str = ""
+    """Why nothing was taken: who does not have one table itself says little by the others."""
+    lacks_some: bool = False
+    """That broker says that it has not had all of its master's tables."""
+
+
 class SlaveSynchronize:
     """Asks by short connections: a question every few seconds needs no connection of its own.
 
@@ -59,6 +68,8 @@ class SlaveSynchronize:
         rounds: how often all were.
         origin: whose tables those were, of the last round in which all were.
         has_taken: whether all were since :meth:`run` began.
+        are_its_lost: the master's tables were lost, and it has yet to hear a peer of its: what is known later here
+            stays.
     """
 
     def __init__(self, link: MasterLink, metadata: MetadataService) -> None:
@@ -74,8 +85,7 @@ class SlaveSynchronize:
         self.origin = TablesOrigin()
         self.has_taken = False
         self._awaited_since = inf
-        self._is_its_lost = False
-        """The master's tables were lost, and it has yet to hear a peer of its: what is known later here stays."""
+        self.are_its_lost = False
         self._known_topics = frozenset[str]()
         """Those that the log alone had told of when tables were asked for the last time."""
         self._woken = trio.Event()
@@ -133,12 +143,12 @@ class SlaveSynchronize:
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
         about them (#2819), but its masters answer on both.
         """
-        failures, origin = list[str](), TablesOrigin()
+        failures, origin, self.are_its_lost = list[str](), TablesOrigin(), False
         try:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
+                self.are_its_lost = origin.are_awaited
                 self._check_are_its(origin, term, now=trio.current_time())
-                self._is_its_lost = origin.are_awaited
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -175,7 +185,7 @@ class SlaveSynchronize:
         first_stored_from: FirstStoredFrom = lambda *_: None,
         takes_unknown: bool = False,
         may_lack_deliveries: bool = False,
-    ) -> str:
+    ) -> Merged:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
         That is what operators have changed of topics, groups and offsets, and how far groups have come; deliveries go
@@ -192,13 +202,10 @@ class SlaveSynchronize:
             takes_unknown: what a broker of RocketMQ's says of groups that have no offset here counts.
             may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
-
-        Returns:
-            Why that failed: then nothing was taken, as who does not have one table itself says little by the others.
         """
         try:
             async with self._link.open(address) as client:
-                await self._link.check_group(client)
+                origin = await self._link.check_group(client)
                 topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
                 code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
                 groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
@@ -223,8 +230,8 @@ class SlaveSynchronize:
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             await self._offsets.merge_from_master(told, changed=changed)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
-            return str(error)
-        return ""
+            return Merged(str(error))
+        return Merged(lacks_some=origin.lack_some)
 
     async def _ask_deliveries(self, client: RemotingClient, *, may_lack: bool) -> dict[int, int]:
         """A slave of RocketMQ's answers with an error until it has had them, and one of ours whose log is empty."""
@@ -260,7 +267,7 @@ class SlaveSynchronize:
 
     async def _take_over_topics(self, client: RemotingClient) -> None:
         topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
-        if topics and self._is_its_lost:
+        if topics and self.are_its_lost:
             self._topics.merge(topics, log_end=await ask_log_end(client), is_lost=False)
         elif topics:
             self._topics.replace(topics)
@@ -280,7 +287,7 @@ class SlaveSynchronize:
     async def _take_over_groups(self, client: RemotingClient) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
-        if self._is_its_lost:
+        if self.are_its_lost:
             self._groups.merge(groups, is_lost=False)
         else:
             self._groups.replace(groups)

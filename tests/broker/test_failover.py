@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
-from rmqha.broker.slave_synchronize import SlaveSynchronize
+from rmqha.broker.slave_synchronize import Merged, SlaveSynchronize
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
@@ -380,8 +380,8 @@ async def test_it_begins_with_no_tables_that_are_made_of_the_log(
     await lose_the_masters_store(cluster)
     learns_from_s, merge = trio.current_time() + 15.0, SlaveSynchronize.merge
 
-    async def merge_later(tables: SlaveSynchronize, address: str, **how: Any) -> str:
-        return await merge(tables, address, **how) if trio.current_time() > learns_from_s else "not yet"
+    async def merge_later(tables: SlaveSynchronize, address: str, **how: Any) -> Merged:
+        return await merge(tables, address, **how) if trio.current_time() > learns_from_s else Merged("not yet")
 
     monkeypatch.setattr(SlaveSynchronize, "merge", merge_later)
     async with (

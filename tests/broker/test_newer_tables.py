@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
-from rmqha.broker.slave_synchronize import SlaveSynchronize
+from rmqha.broker.slave_synchronize import Merged, SlaveSynchronize
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.verdict import judge
@@ -220,7 +220,8 @@ async def test_what_is_farther_here_stays(autojump_clock: MockClock) -> None:
         broker.topics.delete_topic_config("made", {}, before=0)
         peer.offsets.commit_offset("behind", "t", 0, offset=3)
         peer.offsets.commit_offset("in the tail", "t", 0, offset=11)
-        assert await link.merge("10.0.0.2:10911", is_lost=False, next_offset=broker.store.next_queue_offset) == ""
+        merged = await link.merge("10.0.0.2:10911", is_lost=False, next_offset=broker.store.next_queue_offset)
+        assert merged.failure == ""
         assert tables_of(broker) == (9, 8, 0)
         assert [broker.offsets.query_offset(group, "t", 0) for group in ("behind", "in the tail")] == [3, 11]
         assert dict(broker.metadata.delay_offsets)[1] == 10
@@ -239,8 +240,8 @@ def test_deliveries_go_forward_alone() -> None:
 async def test_the_log_comes_without_them_too(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that lets nobody ask, or whose listenPort is elsewhere, still has what was acknowledged."""
 
-    async def fails(_tables: SlaveSynchronize, _address: str, **_how: object) -> str:
-        return "nothing answers"
+    async def fails(_tables: SlaveSynchronize, _address: str, **_how: object) -> Merged:
+        return Merged("nothing answers")
 
     monkeypatch.setattr(SlaveSynchronize, "merge", fails)
     net = SimNet()
@@ -578,9 +579,9 @@ async def test_an_older_copy_that_is_stopped_before_its_peer_has_told_is_told_at
         master.disk = SimDisk(now_ms=WallClock())
         master.disk.files.update(copy)
 
-        async def never(*_: object, **_also: object) -> str:
+        async def never(*_: object, **_also: object) -> Merged:
             await trio.sleep_forever()
-            return ""
+            return Merged()
 
         with monkeypatch.context() as patch:
             patch.setattr(SlaveSynchronize, "merge", never)

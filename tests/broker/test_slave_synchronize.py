@@ -223,7 +223,7 @@ async def test_deliveries_of_a_peer_count_once_the_log_reaches_its_end_of_afterw
     monkeypatch.setattr(master.metadata.delay_offsets, "take_newer", take_newer)
     async with answering(net, table, told_by_a_peer(b'{"offsetTable":{}}'), on_asked=deliver):
         tables = synchronize_with(net, "10.0.0.2", master)
-        assert await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None) == ""
+        assert (await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None)).failure == ""
     assert taken == [({3: 17}, 600)]
 
 
@@ -235,7 +235,8 @@ async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(
         master.offsets.commit_offset("g", "t", queue_id, offset=3)
     async with answering(net, ENDS_AT_0, told_by_a_peer(b'{"offsetTable":{"t@g":{0:5,1:6}}}')):
         tables = synchronize_with(net, "10.0.0.2", master)
-        assert await tables.merge("10.0.0.1:10911", is_lost=False, next_offset=lambda _topic, _queue_id: 5) == ""
+        merged = await tables.merge("10.0.0.1:10911", is_lost=False, next_offset=lambda _topic, _queue_id: 5)
+        assert merged.failure == ""
     assert master.offsets.query_offsets("g", "t") == {0: 3, 1: 6}
 
 
@@ -245,5 +246,5 @@ async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(autoj
     master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
     async with answering(net, ENDS_AT_0, told_by_a_peer(b'{"offsetTable":{"t@g":{0:5,1:7}}}')):
         tables = synchronize_with(net, "10.0.0.2", master)
-        assert await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None, ends={("t", 0): 4}) == ""
+        assert (await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None, ends={("t", 0): 4})).failure == ""
     assert master.offsets.query_offsets("g", "t") == {0: 4, 1: 0}

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.master_link import MasterLink
-from rmqha.broker.slave_synchronize import SlaveSynchronize
+from rmqha.broker.slave_synchronize import Merged, SlaveSynchronize
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.verdict import judge
@@ -219,8 +219,8 @@ async def test_a_peer_of_rocketmqs_that_fails_once_has_told_nothing(
         there = await ask_range(link, address, ha_port, fields=fields)
         return there and there._replace(checks_reports=False)
 
-    async def fails_once(tables: SlaveSynchronize, address: str, **how: object) -> str:
-        return failures.pop() if failures else await merge(tables, address, **how)  # type: ignore[arg-type]
+    async def fails_once(tables: SlaveSynchronize, address: str, **how: object) -> Merged:
+        return Merged(failures.pop()) if failures else await merge(tables, address, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(MasterLink, "_ask_range", as_rocketmq)
     monkeypatch.setattr(SlaveSynchronize, "merge", fails_once)
@@ -473,8 +473,8 @@ async def test_an_older_copy_whose_one_question_fails_asks_again(
         put_back(master, copy)
         merge, failures = SlaveSynchronize.merge, ["reset"]
 
-        async def fails_once(tables: SlaveSynchronize, address: str, **how: object) -> str:
-            return failures.pop() if failures else await merge(tables, address, **how)  # type: ignore[arg-type]
+        async def fails_once(tables: SlaveSynchronize, address: str, **how: object) -> Merged:
+            return Merged(failures.pop()) if failures else await merge(tables, address, **how)  # type: ignore[arg-type]
 
         monkeypatch.setattr(SlaveSynchronize, "merge", fails_once)
         async with master.broker(**MASTER, **PEERS) as broker:

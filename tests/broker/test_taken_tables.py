@@ -1,7 +1,7 @@
 """A slave that never had its master's tables: it knows that after a restart, and as a master, too."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from errno import ENOSPC
 
 import pytest
@@ -18,7 +18,7 @@ from rmqha.cli.verdict import Verdict, judge
 from rmqha.codec.route import PERM_READ
 from rmqha.errors import StoreWriteError
 from rmqha.store.store_note import StoreNote
-from tests.broker.machines import Machine, ask, send_request
+from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.test_pair import SLAVE, status
 from tests.sim.sim_net import SimNet
 
@@ -50,6 +50,11 @@ class Group:
 async def verdict_of(machine: Machine) -> Verdict:
     async with machine.client() as client:
         return judge(await status(client))
+
+
+def lose_config(machine: Machine) -> None:
+    for name in [name for name in machine.disk.files if "/config/" in name]:
+        del machine.disk.files[name]
 
 
 async def lack_of(machine: Machine) -> object:
@@ -147,8 +152,7 @@ async def test_what_a_master_lost_stays_lost_where_it_was_a_slave_of_nobody_mean
     async with group.running() as master:
         master.groups.update(SubscriptionGroupConfig("forbidden", consume_enable=False))
         await trio.sleep(30)
-    for name in [name for name in group.master.disk.files if "/config/" in name]:
-        del group.master.disk.files[name]
+    lose_config(group.master)
     alone = {"haPeers": "10.0.0.3:10912"}
     async with group.master.broker(**alone):
         await trio.sleep(30)
@@ -242,3 +246,69 @@ async def test_that_nothing_can_be_noted_is_logged_once(
         async with group.master.broker(), group.whole.broker(**NOBODY):
             await trio.sleep(300)
     assert [line["event"] for line in logs].count("tables.not_noted") == 1
+
+
+@pytest.mark.parametrize("also_whole", [False, True])
+async def test_a_master_that_has_its_tables_from_a_slave_that_lacks_some_says_so(
+    group: Group, also_whole: bool, autojump_clock: MockClock
+) -> None:
+    """It took them for its group's, was well, and the slave's note went: what operators had decided was gone."""
+    async with group.running():
+        pass
+    third = group.lacking
+    async with group.master.broker() as master, group.whole.broker(**NOBODY), third.broker():
+        master.groups.update(SubscriptionGroupConfig("forbidden", consume_enable=False))
+        await trio.sleep(90)
+    group.master.disk.files.clear()
+    peers = {"haPeers": "10.0.0.3:10912" + (",10.0.0.2:10912" if also_whole else "")}
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(group.whole.broker())
+        if also_whole:
+            await stack.enter_async_context(third.broker())
+        broker = await stack.enter_async_context(group.master.broker(**peers))
+        await trio.sleep(90)
+        verdict, forbidden = await verdict_of(group.master), broker.groups.select("forbidden")
+        if not also_whole:
+            assert "10.0.0.3:10911 has not had all of its master's" in str(verdict.reasons)
+            assert verdict.level == "degraded"
+            return
+        assert verdict.level == "ok"
+        assert forbidden is not None
+        assert not forbidden.consume_enable
+
+
+async def test_a_slave_that_waited_for_its_masters_lost_tables_gives_all_of_them_back(
+    group: Group, autojump_clock: MockClock
+) -> None:
+    """It notes that its master lacks some; what it has itself is all of its group's."""
+    async with group.running():
+        pass
+    async with group.whole.broker():
+        lose_config(group.master)
+        async with group.master.broker(haPeers="10.0.0.3:10912,10.0.0.2:10912"):
+            await trio.sleep(120)
+            assert await lack_of(group.whole), "another peer has yet to tell"
+        lose_config(group.master)
+        async with group.master.broker(haPeers="10.0.0.3:10912") as broker:
+            await trio.sleep(90)
+            assert broker.offsets.query_offset("group", "t", 0) == 3
+            assert "has not had all of its master's" not in str((await verdict_of(group.master)).reasons)
+            assert await lack_of(group.whole) is None
+
+
+async def test_a_line_that_breaks_again_and_again_makes_no_slave_s_tables_newer(
+    group: Group, autojump_clock: MockClock
+) -> None:
+    """Each break of the HA connection began its minute anew: tables of days ago were promoted."""
+    async with group.running():
+        pass
+    async with group.master.broker(), group.whole.broker(**NOBODY) as slave:
+        client = replication_of(slave).ha_client
+        assert client is not None
+        for _ in range(4):
+            await trio.sleep(25)
+            assert client.is_joined
+            client.update_master_address("10.0.0.1", 10999)
+            await trio.sleep(10)
+            client.update_master_address("10.0.0.1", 10912)
+        assert await lack_of(group.whole)

@@ -26,7 +26,6 @@ from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
-from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
@@ -163,10 +162,8 @@ class ClassicReplication:
         return followed
 
     def _make_takes_back(self) -> TakesTablesBack:
-        disk, root = self._store.disk, self._config.store_path_root_dir
-        names = ("takesTablesBack", "tablesLost", "tablesOlder")
         return TakesTablesBack(
-            TakeBackNotes(*(StoreNote(disk, f"{root}/{name}") for name in names)),
+            TakeBackNotes.below(self._config.store_path_root_dir, self._store.disk),
             self._store,
             self._metadata,
             peers=[str(MasterAddress(*split_address(peer))) for peer in options.peers_to_ask(self._config)],
@@ -385,8 +382,8 @@ class ClassicReplication:
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
-            "tables_not_taken": (lack := self._taken_tables.lack) or None,
-            "tables": asdict(TablesOrigin(are_awaited=self._takes_back.are_awaited or bool(lack))),
+            "tables_not_taken": self._taken_tables.lack or None,
+            "tables": asdict((self._taken_tables if self._config.is_slave else self._takes_back).origin),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
             "ha": plain(self.ha_service.info()),

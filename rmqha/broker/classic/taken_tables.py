@@ -1,7 +1,6 @@
 """TakenTables: whether a slave's store has had its master's tables, kept beside it: as a master it would lack them."""
 
 from collections.abc import Callable
-from math import inf
 from typing import Final
 
 import structlog
@@ -9,6 +8,7 @@ import trio
 
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.errors import StoreReadError, StoreWriteError
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
@@ -45,11 +45,18 @@ class TakenTables:
         self._metadata: Final = metadata
         self._is_slave: Final = is_slave
         self._not_noted = ""
+        self._is_masters_lack = False
+        """It is noted only because its master had yet to be told what it lost; a start forgets that."""
 
     @property
     def lack(self) -> str:
         """What a slave has not had, in a sentence; empty if it has, or is none."""
         return _LACKS if self._is_slave and self._note.is_there else ""
+
+    @property
+    def origin(self) -> TablesOrigin:
+        """What those that ask this slave are told of its tables; a master that asks may be why some are awaited."""
+        return TablesOrigin(are_awaited=bool(self.lack), lack_some=bool(self.lack) and not self._is_masters_lack)
 
     async def begin(self, *, were_lost: bool) -> bool:
         """Before anything is saved: note of a slave that it has no table yet; of a master see what a slave noted.
@@ -84,17 +91,21 @@ class TakenTables:
         What a master tells whose peers have yet to tell it what it lost may not be all. What cannot be had of one
         whose log goes on here is noted, too, after a while.
         """
-        seen, failed_since = 0, inf
+        seen, failed_s, looked_at = 0, 0.0, trio.current_time()
         while self._is_slave:
-            is_failing = bool(taken.failure) and is_joined()
-            failed_since = min(failed_since, trio.current_time()) if is_failing else inf
-            if trio.current_time() >= failed_since + _FAILS_S:
+            now, is_failing = trio.current_time(), bool(taken.failure) and not taken.are_its_lost
+            failed_s = failed_s + (now - looked_at if is_joined() else 0.0) if is_failing else 0.0
+            looked_at = now
+            if failed_s >= _FAILS_S:
+                self._is_masters_lack = False
                 await self._make()
             if taken.rounds > seen and taken.origin.are_awaited:
+                self._is_masters_lack = self._is_masters_lack or not self._note.is_there
                 await self._make()
             elif taken.rounds > seen and self._note.is_there:
                 await self._metadata.save()
                 if not self._metadata.trouble:
+                    self._is_masters_lack = False
                     await self._forget()
             seen = taken.rounds if not self._note.is_there else seen
             await trio.sleep(_LOOKS_AGAIN_S if self._note.is_there else _LOOKS_S)

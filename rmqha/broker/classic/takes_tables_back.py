@@ -11,10 +11,12 @@ import trio
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.replication.master_session import LogRange
 from rmqha.store.consume_queue_table import QueueKey
+from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
 
@@ -28,6 +30,12 @@ _UNKNOWN_S: Final = 60.0
 """So long groups wait for a peer that is away, and slaves keep their tables."""
 _AWAITED: Final = "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
+_OF_ONE_THAT_LACKS: Final = "tablesOfOneThatLacksSome"
+"""As one of the files that are lost is told until the next start."""
+_MAY_BE_OLDER: Final = (
+    "{0} has not had all of its master's topics, groups and consumers' offsets, and the tables here were taken back "
+    "from it: what operators and consumers decided last may be missing, unless a peer that has it is started"
+)
 _QUEUES_AT_ONCE: Final = 100
 _WITHOUT_ENDS: Final = "it does not say where its queues end (queue_ends.unknown in the log here)"
 _WITHOUT_NEWER: Final = (
@@ -45,6 +53,11 @@ class TakeBackNotes(NamedTuple):
     """Tables were lost beside a log, whatever was made since, and some peer is yet to tell its own."""
     older: StoreNote
     """Some of the tables are older than the log, likewise."""
+
+    @classmethod
+    def below(cls, root: str, disk: Disk) -> "TakeBackNotes":
+        """Those of the store whose ``storePathRootDir`` that is."""
+        return cls(*(StoreNote(disk, f"{root}/{name}") for name in ("takesTablesBack", "tablesLost", "tablesOlder")))
 
 
 class TakesTablesBack:
@@ -88,6 +101,8 @@ class TakesTablesBack:
         """Than the log: one table alone was lost, or a peer with more of the log could not be asked."""
         self._began_at = -inf
         self._told_why = ""
+        self._is_told_all = False
+        """A peer has told its tables, and did not say that it lacks some."""
         self._has_taken_back = False
         self._have_told = set[str]()
         """Peers whose tables are merged, or that have none."""
@@ -100,6 +115,11 @@ class TakesTablesBack:
     def are_awaited(self) -> bool:
         """Whether the tables were lost beside a log, or are older, and some peer has yet to tell its own."""
         return (self._are_lost or self._are_older) and not self._have_told >= self._peers
+
+    @property
+    def origin(self) -> TablesOrigin:
+        """What those that ask this master are told of its tables."""
+        return TablesOrigin(are_awaited=self.are_awaited)
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -227,8 +247,8 @@ class TakesTablesBack:
         is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
         may_wait_for_this = ends is not None and trio.current_time() >= self._began_at + _WAITS_S
-        failure = await self._tables.merge(
-            address_behind(peer),
+        failure, lacks_some = await self._tables.merge(
+            address := address_behind(peer),
             is_lost=is_lost,
             next_offset=next_offset,
             ends=ends,
@@ -238,7 +258,17 @@ class TakesTablesBack:
         )
         if not failure:  # a topic that was deleted there may have messages here since
             await self._metadata.learn_queues(self._store.queues)
+            self._note_lack(address if lacks_some else "")
         return failure
+
+    def _note_lack(self, address: str) -> None:
+        """A broker has told its tables: one at ``address`` that lacks some, or, if that is empty, one that does not."""
+        self._is_told_all, lost = self._is_told_all or not address, self._metadata.files.lost
+        if self._is_told_all:
+            lost.pop(_OF_ONE_THAT_LACKS, None)
+        elif _OF_ONE_THAT_LACKS not in lost:
+            lost[_OF_ONE_THAT_LACKS] = _MAY_BE_OLDER.format(address)
+            logger.warning("tables.may_be_older", address=address, reason=lost[_OF_ONE_THAT_LACKS])
 
     async def _ends_before(self, offset: int) -> dict[QueueKey, int]:
         """Where queues end in a log that is like this one, and ends there: its tables may have come farther."""

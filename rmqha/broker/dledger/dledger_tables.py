@@ -378,7 +378,7 @@ class DLedgerTables:
         """Take what this member told the broker there, in a process before, and does not know any more; or say why."""
         failure = "it does not answer"
         with trio.move_on_after(_OTHERS_S):
-            failure = await self._slave_synchronize.merge(address, is_lost=False, next_offset=None)
+            failure = (await self._slave_synchronize.merge(address, is_lost=False, next_offset=None)).failure
         logger.info("dledger_tables.gone_forward", address=address, failure=failure or None)
         return not failure
 

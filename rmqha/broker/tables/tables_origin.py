@@ -16,6 +16,7 @@ class TablesOrigin:
         for_ms: how long that master had been one when these were its tables.
         leader_id: which member that master was; empty if none, or it is not told.
         are_awaited: its own were lost, and it has yet to ask who may have them: they are to replace nobody's.
+        lack_some: of what its master told others it has had none, or nothing new, for a while.
     """
 
     term: int = -2
@@ -23,6 +24,7 @@ class TablesOrigin:
     for_ms: int = 0
     leader_id: str = field(default="", compare=False)
     are_awaited: bool = field(default=False, compare=False)
+    lack_some: bool = field(default=False, compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
@@ -47,5 +49,5 @@ def origin_of(value: object) -> TablesOrigin:
     term, for_ms = value.get("term"), value.get("for_ms", 0)
     if type(term) is not int or type(for_ms) is not int or not (-2 <= term < _MAX and 0 <= for_ms < _MAX):
         return TablesOrigin()
-    was_master, are_awaited = value.get("was_master") is True, value.get("are_awaited") is True
-    return TablesOrigin(term, was_master, for_ms, str(value.get("leader_id") or ""), are_awaited)
+    was_master, are_awaited, lack_some = (value.get(key) is True for key in ("was_master", "are_awaited", "lack_some"))
+    return TablesOrigin(term, was_master, for_ms, str(value.get("leader_id") or ""), are_awaited, lack_some)
