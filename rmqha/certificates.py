@@ -80,7 +80,8 @@ def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
             context.load_default_certs()
     except (OSError, ssl.SSLError, ValueError) as error:  # SSLError is an OSError; named for the reader
         _open_each(options)
-        of_key = f" with the key {options.key}" if path == options.cert and options.key else ""
+        told = f"with the key {options.key}" if options.key else "without a key beside it (none is named)"
+        of_key = f" {told}" if path == options.cert else ""
         raise ConfigError(f"TLS: {path} cannot be used{of_key}: {error}") from None
 
 

@@ -129,7 +129,7 @@ def _about_the_old_store(old: OldStore) -> Iterable[Obstacle]:
         yield Obstacle(what, told, accepted_by=option)
     if old.damage or not old.end_offset:
         what = f"what the old master's store holds is not known: {old.damage or 'its log is empty'}"
-        told = f"is the right disk mounted there? 'rmqha log verify {old.path}' shows what can be read"
+        told = f"is the right disk mounted there, and sound? 'rmqha log verify {old.path}' shows what can be read"
         yield Obstacle(what, told, accepted_by=option)
 
 

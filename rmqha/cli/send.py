@@ -24,6 +24,12 @@ def _properties(_ctx: click.Context, param: click.Parameter, values: tuple[str, 
     return {name: text for name, _, text in pairs}
 
 
+def _tag(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and (not value.strip() or "||" in value or value.strip() == "*"):
+        raise click.BadParameter(f"{value!r} cannot be subscribed to: '||' parts tags, '*' is all", param=param)
+    return value
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -45,7 +51,7 @@ Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unrea
 @click.option("--count", type=click.IntRange(1), help="Send so many generated messages instead.")
 @click.option("--size", type=click.IntRange(1, 4 << 20), default=1024, show_default=True,
               help="Bytes of a generated body.")  # fmt: skip
-@click.option("--tag", help="Tag of every message.")
+@click.option("--tag", callback=_tag, help="Tag of every message.")
 @click.option("--key", "keys", multiple=True, help="Key of every message; can be repeated.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", callback=_properties,
               help="Further property of every message; can be repeated.")  # fmt: skip

@@ -13,7 +13,8 @@ from rmqha.errors import RemoteProtocolError
 
 _FIRST_BYTES: Final = 16
 _NO_ANSWER: Final = (
-    "it closed the connection without an answer: it requires TLS, or its clientAllow leaves this host out"
+    "it closed the connection without an answer: it requires TLS, its clientAllow leaves this host out, or this is no "
+    "listenPort (the HA port is one above it)"
 )
 
 Secure = Callable[[socket.socket, str], socket.socket]

@@ -254,6 +254,7 @@ async def test_two_masters_take_each_other_s_place(promtool: str, tmp_path: Path
         ({"rmqha_requests_broken_total": 1.0}, "RmqhaBug"),
         ({"rmqha_recovering": 1.0}, "RmqhaRecovering"),
         ({"rmqha_slave_lag_seconds": 90.0}, "RmqhaSlaveLag"),
+        ({"rmqha_follower_corrupt_streams_total": 3.0}, "RmqhaCorruptStream"),
     ],
 )
 async def test_troubles_that_no_small_broker_has(
@@ -261,9 +262,11 @@ async def test_troubles_that_no_small_broker_has(
 ) -> None:
     """A real scrape in which one number is another."""
     pair = watched_pair()
-    async with pair.running() as (master, _), scraped(master, pair.net) as monitoring:
-        await trio.sleep(3)
-        before = await monitoring.scrape()
+    async with pair.running() as both:
+        watched = both[expected == "RmqhaCorruptStream"]
+        async with scraped(watched, pair.net) as monitoring:
+            await trio.sleep(3)
+            before = await monitoring.scrape()
     assert {name for name, _ in before} >= changes.keys()
     after = {key: changes.get(key[0], number) for key, number in before.items()}
     if expected == "RmqhaRecovering":
