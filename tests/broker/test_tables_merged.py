@@ -4,6 +4,7 @@ Each case was found by an attacker, on real brokers or simulated machines, where
 """
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from copy import deepcopy
 
 import pytest
@@ -647,6 +648,43 @@ async def test_where_a_group_is_since_its_table_was_lost_is_no_word_of_before(
         async with master.broker(**MASTER, **ONE_PEER) as broker, first.broker(**SLAVE) as slave:
             await trio.sleep(120)
             assert [each.offsets.query_offset("g", "t", 0) for each in (broker, slave)] == [3, 3]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_group_that_a_member_makes_since_its_table_was_lost_forbids_what_a_peer_knows(
+    restarts: bool, autojump_clock: MockClock
+) -> None:
+    """As RocketMQ stamps nothing, the table here, with as many changes since, counted: the group consumed again."""
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await fill(master, 3)
+        broker.groups.update(SubscriptionGroupConfig("forbidden", consume_enable=False))
+        await trio.sleep(30)
+    groups = "/store/config/subscriptionGroup.json"
+    table = java_json.loads(first.disk.files[groups].durable)
+    del table["changedGroups"]
+    data, inode = java_json.dumps(table).encode(), first.disk.files[groups]
+    inode.cache[:] = inode.durable[:] = data
+    lose(master, "/config/subscriptionGroup.json")
+    async with master.broker(**MASTER, **ONE_PEER) as broker:
+        broker.groups.find("forbidden")
+        broker.groups.find("new")
+        await trio.sleep(30)
+    async with AsyncExitStack() as stack:
+        if not restarts:
+            lose(master, "/config/subscriptionGroup.json")
+        broker = await stack.enter_async_context(master.broker(**MASTER, **ONE_PEER))
+        if not restarts:
+            broker.groups.find("forbidden")
+            broker.groups.find("new")
+        slave = await stack.enter_async_context(first.broker(**SLAVE))
+        await trio.sleep(90)
+        for one in (broker, slave):
+            forbidden, new = one.groups.select("forbidden"), one.groups.select("new")
+            assert forbidden is not None
+            assert not forbidden.consume_enable
+            assert new is not None
+        assert not broker.groups.made_since.clear()
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

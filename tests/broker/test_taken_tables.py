@@ -222,15 +222,15 @@ async def test_what_was_made_since_a_loss_is_nothing_special_where_nobody_is_ask
 ) -> None:
     """Deletions of these topics that peers know of would not be taken any more."""
     async with group.whole.broker(**NOBODY) as broker:
-        for made_since in (broker.topics.made_since, broker.offsets.made_since):
-            made_since.are_awaited = lambda: True
-            made_since.note("made")
-        broker.topics.dirty = broker.offsets.dirty = True
+        for table in (broker.topics, broker.offsets, broker.groups):
+            table.made_since.are_awaited = lambda: True
+            table.made_since.note("made")
+            table.dirty = True
         await trio.sleep(30)
     async with group.whole.broker(**role) as broker:
         await trio.sleep(30)
-        assert "made" not in broker.topics.made_since
-        assert "made" not in broker.offsets.made_since
+        for table in (broker.topics, broker.offsets, broker.groups):
+            assert "made" not in table.made_since
 
 
 async def test_that_nothing_can_be_noted_is_logged_once(

@@ -109,8 +109,8 @@ class ClassicReplication:
         metadata.why_withheld, metadata.why_awaited = self._why_tables_withheld, self._takes_back.why_awaited
         followed = self._followed
         metadata.offsets.why_unknown = self._why_offsets_unknown if followed is None else followed.why_offsets_unknown
-        for made_since in (metadata.offsets.made_since, metadata.topics.made_since):
-            made_since.are_awaited = lambda: self._takes_back.are_awaited
+        for table in (metadata.offsets, metadata.topics, metadata.groups):
+            table.made_since.are_awaited = lambda: self._takes_back.are_awaited
         self._waits_for_slaves: Final = options.is_sync_master(config) and config.in_sync_replicas > 1
         promise = ReplicaPromise(self.ha_service.group_transfer, config.slave_timeout_s)
         if self._waits_for_slaves:

@@ -205,6 +205,7 @@ class MetadataService:
     def forget_made_since(self) -> None:
         """What was lost has come, or is not awaited any more: what clients made meanwhile is like everything else."""
         self.topics.dirty = self.topics.made_since.clear() or self.topics.dirty
+        self.groups.dirty = self.groups.made_since.clear() or self.groups.dirty
         self.offsets.dirty = self.offsets.made_since.clear() or self.offsets.dirty
 
     async def learn_queues(self, queues: ConsumeQueueTable) -> None:
@@ -258,7 +259,7 @@ class MetadataService:
     async def _save_awaited(self) -> None:
         await self._save_topics()
         made = self.groups.made
-        await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP)
+        await self._save_if_dirty(self.groups, SUBSCRIPTION_GROUP, self.groups.made_since)
         self.groups.saved.advance(made)
 
     async def _save_others(self) -> None:

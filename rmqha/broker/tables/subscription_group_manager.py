@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 
 from rmqha.broker.tables.change_stamps import ChangeStamps, choose_newer, decode_stamps, stamps_of_version
+from rmqha.broker.tables.made_since import MadeSince
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, group_problem
 from rmqha.codec.route import MASTER_ID
@@ -155,6 +156,8 @@ class SubscriptionGroupManager:
         self._warnings: Final = LogLimit()
         self.changed: Final = ChangeStamps(now_ms)
         """When operators changed, or deleted, which group last."""
+        self.made_since: Final = MadeSince("madeGroups")
+        """Groups whose first member came since the table was lost: they may have been before, and forbidden."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
         self.dirty = False
         """The table has changed since it was saved."""
@@ -184,6 +187,7 @@ class SubscriptionGroupManager:
             return config
         self._made_by[group] = host
         self.changed.note_again(group)
+        self.made_since.note(group)
         self._put(made)
         return made
 
@@ -197,6 +201,7 @@ class SubscriptionGroupManager:
         if problem := group_problem(config.group_name) or self._room.problem("", growth):
             raise RemoteProtocolError(f"the subscription group is not kept: {problem}")
         self.changed.note(config.group_name)
+        self.made_since.drop(config.group_name)
         self._put(config)
 
     def delete(self, group: str) -> None:
@@ -206,6 +211,7 @@ class SubscriptionGroupManager:
             self._give_back(former)
         elif group_problem(group):
             return
+        self.made_since.drop(group)
         self.changed.note(group)
         self._note_change()
 
@@ -235,6 +241,7 @@ class SubscriptionGroupManager:
     def replace_from_json(self, value: dict[str, Any]) -> None:
         """As :meth:`replace`. Raises RemoteProtocolError if it is no table of groups; nothing has changed."""
         self.replace(SubscriptionGroupTable.from_json(value))
+        self.made_since.replace_from_json(value)
         self.dirty = False
 
     def merge(self, table: SubscriptionGroupTable, *, is_lost: bool) -> None:
@@ -246,9 +253,11 @@ class SubscriptionGroupManager:
         """
         stamps = self.changed.of_told(table.groups, table.changed or {})
         is_newer = is_lost or table.data_version[1] > self.data_version[1]
-        chosen = choose_newer(table.groups, stamps, self._table, self.changed, is_newer=is_newer)
+        known = {name: group for name, group in self._table.items() if name not in self.made_since}
+        chosen = choose_newer(table.groups, stamps, known, self.changed, is_newer=is_newer)
         for name, told in chosen.items():
             former = self._table.pop(name, None)
+            self.made_since.drop(name)
             if former is not None:
                 self._give_back(former)
             if told is not None:
