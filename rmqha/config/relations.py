@@ -82,7 +82,9 @@ def _roles(config: BrokerConfig) -> Problems:
 def _master(config: BrokerConfig) -> Problems:
     if not config.is_slave:
         return
-    if config.master_address and _is_here(config, config.master_address, config.bind_address, config.listen_port):
+    if config.master_address and _is_here(
+        config.master_address, config.broker_ip1, config.bind_address, config.listen_port
+    ):
         yield Problem(
             "masterAddress",
             f"masterAddress={config.master_address} is this broker's own listenPort; name the master's",
@@ -122,13 +124,13 @@ def _peers(config: BrokerConfig) -> Problems:
 
 
 def _is_own_ha_port(config: BrokerConfig, address: str) -> bool:
-    return _is_here(config, address, config.ha_bind_address, config.ha_listen_port)
+    return _is_here(address, config.broker_ip2, config.ha_bind_address, config.ha_listen_port)
 
 
-def _is_here(config: BrokerConfig, address: str, bind_address: str, own_port: int) -> bool:
+def _is_here(address: str, told_host: str, bind_address: str, own_port: int) -> bool:
     host, port = split_address(address)
     listens_here = bind_address in (*_HERE, *_EVERYWHERE)
-    return port == own_port and (host in (bind_address, config.broker_ip1) or (listens_here and host in _HERE))
+    return port == own_port and (host in (bind_address, told_host) or (listens_here and host in _HERE))
 
 
 def _replicas(config: BrokerConfig) -> Problems:

@@ -180,6 +180,11 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"haPeers": "10.0.0.2:10912,127.0.0.1:10912"}, "haPeers names 127.0.0.1:10912, this broker's own HA port"),
         ({"haPeers": "10.0.0.2:10912,10.0.0.2:10912"}, "names 10.0.0.2:10912 twice: each replica counts once"),
         ({"haPeers": "127.0.0.2:10912", "brokerIP1": "127.0.0.2"}, "own HA port; name the other replicas only"),
+        (
+            {"haPeers": "127.0.0.3:10912", "brokerIP1": "127.0.0.2", "brokerIP2": "127.0.0.3"}
+            | {"haBindAddress": "0.0.0.0", "allowInsecure": "true"},
+            "own HA port; name the other replicas only",
+        ),
         ({"longPollingEnable": "yes"}, "neither true nor false"),
     ],
 )
