@@ -8,7 +8,7 @@ import trio
 
 from rmqha.codec import java_json
 from rmqha.codec.acl import Signer
-from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
+from rmqha.codec.codes import READS_ORIGIN_FIELD, STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import HEADER_SIZE_MAX, RemotingCommand
 from rmqha.codec.transfer import OFFSET_MAX
 from rmqha.config.java_properties import parse_properties
@@ -57,7 +57,8 @@ async def ask_table(
         OSError: there is no thread.
         RemoteProtocolError: the answer is an error, or no JSON object, or ``decode`` does not take it.
     """
-    answer = await client.invoke(RemotingCommand(code, ext_fields=fields or {}), timeout_s=timeout_s)
+    ext_fields = {READS_ORIGIN_FIELD: "true"} | (fields or {})
+    answer = await client.invoke(RemotingCommand(code, ext_fields=ext_fields), timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS:
         remark = f"{answer.remark or 'no reason given'!s:.200}"
         raise RemoteProtocolError(f"request {code} ({code.name}) is answered with error {answer.code}: {remark}")

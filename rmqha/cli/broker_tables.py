@@ -11,7 +11,7 @@ from typing import Any
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.codec.admin_headers import GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader, TopicRequestHeader
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import READS_ORIGIN_FIELD, RequestCode, ResponseCode
 from rmqha.codec.group_headers import ConsumerGroupRequestHeader
 from rmqha.codec.java_json import loads
 
@@ -108,7 +108,7 @@ def group_connections(connection: BrokerConnection, group: str) -> dict[str, Any
 
 
 def _document(connection: BrokerConnection, code: RequestCode, header: object | None = None) -> dict[str, Any]:
-    document = loads(bytes(connection.ask_for(code, header).body))
+    document = loads(bytes(connection.ask_for(code, header, more={READS_ORIGIN_FIELD: "true"}).body))
     if not isinstance(document, dict):
         raise TypeError("it is no JSON object")
     return document

@@ -102,6 +102,9 @@ class RequestCode(IntEnum):
 STATUS_KEY: Final = "rmqhaStatus"
 """What a broker of ours adds to the table that answers 28: its status (rmqha/cli/verdict.py), as JSON."""
 
+READS_ORIGIN_FIELD: Final = "readsOrigin"
+"""A field of who asks for a table, and takes it only for what the broker's status says of it (TablesOrigin)."""
+
 CONFIG_ORIGINS_FIELD: Final = "origins"
 """What a broker of ours adds to the header that answers 26: JSON, of each key that was set where."""
 

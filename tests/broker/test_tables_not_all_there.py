@@ -9,7 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.broker.machines import ask, replication_of, send_request, status_of
+from rmqha.codec.codes import READS_ORIGIN_FIELD, RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import open_remoting_client
+from tests.broker.machines import Machine, ask, replication_of, send_request, status_of
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import (
     DECIDED,
@@ -24,6 +27,7 @@ from tests.broker.test_tables_merged import (
     put_back,
     three_machines,
 )
+from tests.sim.sim_network import SimNetwork
 
 NOBODY = {"masterAddress": "10.0.0.1:10999"}
 OF_THE_SECOND = {"haMasterAddress": "10.0.0.3:10912", "masterAddress": "10.0.0.3:10911"}
@@ -120,3 +124,47 @@ async def test_a_slave_that_has_its_masters_log_and_not_its_tables_says_so_when_
             assert (await status_of(first))["tables_not_taken"] is None
         await trio.sleep(120)
         assert (await status_of(first))["tables_not_taken"] is None, "it has what it had"
+
+
+async def test_a_slave_of_rocketmqs_is_told_no_tables_while_it_may_have_what_is_awaited(
+    autojump_clock: MockClock,
+) -> None:
+    """It replaced all of its own as soon as another peer had told older ones, and then told what it had been given."""
+    master, first, second = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE):
+        await decided_on(master, broker)
+    lose(master)
+    tables = [RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG]
+
+    async def codes(machine: Machine) -> set[int]:
+        host = machine.net.host(machine.address)
+        async with open_remoting_client(SimNetwork(host, host.epoch), "10.0.0.1:10911") as client:
+            return {(await ask(client, RemotingCommand(code))).code for code in tables}
+
+    async with first.broker(**SLAVE), master.broker(**MASTER, **PEERS) as broker:
+        await trio.sleep(120)
+        assert decided(broker) == DECIDED
+        assert await codes(second) == {ResponseCode.SYSTEM_BUSY}
+        assert await codes(first) == {ResponseCode.SUCCESS}, "all that it knew is here"
+        async with master.client() as client:
+            marked = {READS_ORIGIN_FIELD: "true"}
+            assert (await ask(client, RemotingCommand(tables[0], ext_fields=marked))).code == ResponseCode.SUCCESS
+        async with second.broker(**OTHER_SLAVE):
+            await trio.sleep(60)
+        assert await codes(second) == {ResponseCode.SUCCESS}, "all have told"
+
+
+async def test_a_slave_that_lacks_tables_tells_none_to_a_slave_of_rocketmqs(autojump_clock: MockClock) -> None:
+    master, first, _ = three_machines()
+    async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
+        await decided_on(master, broker)
+        async with first.client() as client:
+            answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG))
+        assert answer.code == ResponseCode.SUCCESS
+    lose(first)
+    async with first.broker(**SLAVE | NOBODY):
+        await trio.sleep(90)
+        async with first.client() as client:
+            answer = await ask(client, RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG))
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert "has not had all of its master's topics" in str(answer.remark)

@@ -312,3 +312,26 @@ async def test_a_line_that_breaks_again_and_again_makes_no_slave_s_tables_newer(
             await trio.sleep(10)
             client.update_master_address("10.0.0.1", 10912)
         assert await lack_of(group.whole)
+
+
+@pytest.mark.parametrize("is_slave_first", [False, True])
+@pytest.mark.parametrize("is_apart", [False, True])
+async def test_a_new_pair_lacks_nothing(
+    group: Group, is_slave_first: bool, is_apart: bool, autojump_clock: MockClock
+) -> None:
+    """A slave that was there before its master said that it has had no table, and the master was degraded for good."""
+    master = {"haPeers": "10.0.0.3:10912"}
+    async with AsyncExitStack() as stack:
+        if is_slave_first:
+            await stack.enter_async_context(group.whole.broker())
+            await trio.sleep(30 if is_apart else 0)
+            await stack.enter_async_context(group.master.broker(**master))
+        else:
+            await stack.enter_async_context(group.master.broker(**master))
+            await trio.sleep(90 if is_apart else 0)
+            async with group.master.client() as client:
+                await client.invoke(send_request(b"x"), timeout_s=30)
+            await stack.enter_async_context(group.whole.broker())
+        await trio.sleep(30)
+        verdicts = [await verdict_of(group.master), await verdict_of(group.whole)]
+        assert [(verdict.level, verdict.in_sync) for verdict in verdicts] == [("ok", True)] * 2, verdicts

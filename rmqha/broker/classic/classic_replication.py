@@ -15,6 +15,7 @@ import trio
 
 from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
+from rmqha.broker.classic.known_master import KnownMaster
 from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN, TakenTables
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
@@ -25,7 +26,7 @@ from rmqha.broker.plain import plain
 from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
+from rmqha.broker.tables.queue_ends_client import QueueEndsClient
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
@@ -90,6 +91,7 @@ class ClassicReplication:
         self._network: Final = secured(network, *options.client_tls(config))
         self._ha_network: Final = secured(network, *options.ha_tls(config))
         self.ha_service: Final = HAService(log, self._ha_network, options.ha_options(config))
+        self._master: Final = KnownMaster(config)
         self.group: Final = self._make_group()
         self.master_link: Final = self._make_master_link()
         self.slave_synchronize: Final = SlaveSynchronize(self.master_link, metadata)
@@ -104,9 +106,8 @@ class ClassicReplication:
         self._names: Final = NameServers(
             config, metadata.topics, network=network, identity=self._identity, on_master=self._on_master
         )
-        self._found: FoundMaster | None = None
-        """A slave's master, as name servers know it."""
         metadata.why_withheld, metadata.why_awaited = self._why_tables_withheld, self._takes_back.why_awaited
+        metadata.why_withheld_from = self._why_withheld_from
         followed = self._followed
         metadata.offsets.why_unknown = self._why_offsets_unknown if followed is None else followed.why_offsets_unknown
         for table in (metadata.offsets, metadata.topics, metadata.groups):
@@ -129,7 +130,7 @@ class ClassicReplication:
         )
 
     def _make_master_link(self) -> MasterLink:
-        ha_master, is_joined = self._ha_master, self._is_joined
+        ha_master, is_joined = (lambda: self._master.ha_address), self._is_joined
         return MasterLink(self._network, self._config, self.group, ha_master=ha_master, is_joined=is_joined)
 
     def _make_taken_tables(self) -> TakenTables:
@@ -155,7 +156,7 @@ class ClassicReplication:
             self.slave_synchronize,
             self._store,
             self._metadata,
-            master_address=lambda: self._master_address,
+            master_address=lambda: self._master.address,
             queue_ends_client=self._queue_ends_client,
         )
         client.on_link = partial(followed.on_link, client)
@@ -219,37 +220,20 @@ class ClassicReplication:
     @property
     def follows_tables(self) -> bool:
         """As :attr:`Replication.follows_tables`: of a slave that knows where its master serves clients."""
-        return bool(self._config.is_slave and self._master_address and not self.slave_synchronize.failure)
+        return bool(self._config.is_slave and self._master.address and not self.slave_synchronize.failure)
 
     def broker_addrs(self, own: str) -> dict[int, str]:
         """As :meth:`Replication.broker_addrs`: a slave's master if it is known, and slaves that follow this broker."""
-        found = self._names.master
-        address = self._config.master_address or (found.address if found else "")
+        address = self._master.named_address
         master = {MASTER_ID: address} if self._config.is_slave and address else {}
         return self.group.following() | master | {self._config.broker_id: own}
-
-    @property
-    def _master_address(self) -> str:
-        """Where a slave's master serves clients, or did when it was last heard of; empty if nobody said so.
-
-        One that was given the HA port alone listens one below, unless it was told otherwise.
-        """
-        config = self._config
-        named = config.master_address or (self._found.address if self._found else "")
-        behind = address_behind(split_address(config.ha_master_address)) if config.ha_master_address else ""
-        return named or behind
-
-    def _ha_master(self) -> tuple[str, int] | None:
-        """The HA port from which a slave copies its log, as far as it is known."""
-        named = self._config.ha_master_address or (self._found.ha_address if self._found else "")
-        return split_told_address(named) if named and self._config.is_slave else None
 
     def _is_joined(self) -> bool:
         return self.ha_client is not None and self.ha_client.is_joined
 
     def _on_master(self, found: FoundMaster) -> None:
         """A name server has named a slave's master."""
-        self._found = found
+        self._master.found = found
         if self._followed is not None:
             self._followed.on_master()
         if self.ha_client is not None and not self._config.ha_master_address:
@@ -346,6 +330,10 @@ class ClassicReplication:
         if self._begins_in_doubt:
             return self._takes_back.why_withheld(may_be_older=True)
         return self._why_offsets_unknown()
+
+    def _why_withheld_from(self, host: str) -> str:
+        """As :attr:`MetadataService.why_withheld_from`."""
+        return self._taken_tables.lack if self._config.is_slave else self._takes_back.why_withheld_from(host)
 
     def _why_offsets_unknown(self) -> str:
         """As :attr:`ConsumerOffsetManager.why_unknown`. A master that goes on in doubt begins with what it has.

@@ -12,6 +12,7 @@ from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.tables.tables_origin import TablesOrigin
+from rmqha.config import split_address
 from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.replication.master_session import LogRange
@@ -148,6 +149,15 @@ class TakesTablesBack:
             return ""
         return _AWAITED
 
+    def why_withheld_from(self, host: str) -> str:
+        """As long as tables are awaited: who replaces its own by these, on ``host``, may have what is awaited.
+
+        Who has told them may take them: all that it knew is here.
+        """
+        waiting = {split_address(peer)[0] for peer in self._peers - self._have_told}
+        told = {split_address(peer)[0] for peer in self._have_told}
+        return "" if host in told - waiting else self.why_awaited()
+
     async def take(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """Before this log begins like a peer's, and until all is here: afterwards nobody asks, and sends come at once.
 
@@ -258,7 +268,8 @@ class TakesTablesBack:
         )
         if not failure:  # a topic that was deleted there may have messages here since
             await self._metadata.learn_queues(self._store.queues)
-            self._note_lack(address if lacks_some else "")
+            if self._are_lost or self._are_older:  # a new group has lost nothing
+                self._note_lack(address if lacks_some else "")
         return failure
 
     def _note_lack(self, address: str) -> None:

@@ -11,7 +11,7 @@ import trio
 
 from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import READS_ORIGIN_FIELD, RequestCode, ResponseCode
 from rmqha.codec.headers import QueueEndsRequestHeader, decode_header
 from rmqha.codec.host import host_of
 from rmqha.codec.remoting import FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
@@ -82,7 +82,10 @@ class MetadataProcessor:
     def _answer_table(
         self, connection: Connection, request: RemotingCommand, make: Callable[[], Awaitable[dict[str, Any] | None]]
     ) -> None:
-        if why := self._metadata.why_withheld():
+        why = self._metadata.why_withheld()
+        if not why and READS_ORIGIN_FIELD not in (request.ext_fields or {}):
+            why = self._metadata.why_withheld_from(host_of(connection.peer))
+        if why:
             connection.respond(request, ResponseCode.SYSTEM_BUSY, remark=why)
             return
         self._answer(connection, request, partial(self._send_table, make=make))

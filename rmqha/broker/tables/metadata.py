@@ -123,6 +123,7 @@ class MetadataService:
         found: whose tables :meth:`load` found, as far as the disk says so; -1: it does not, -2: there was none.
         origin: says whose tables these are, to be noted on the disk; a member of a group that elects its master knows.
         why_withheld: says why other brokers may not take over what is here; empty: they may.
+        why_withheld_from: likewise of a host: why one that replaces its own tables, as RocketMQ's slaves do, may not.
         why_awaited: says why the tables here may lack what this group had; empty: they do not.
     """
 
@@ -153,6 +154,7 @@ class MetadataService:
         self._saved_since = True
         """A table was saved since it was noted whose tables these are, and which there are."""
         self.why_withheld: Callable[[], str] = str
+        self.why_withheld_from: Callable[[str], str] = lambda _host: ""
         self.why_awaited: Callable[[], str] = str
         self._interval_s = interval_s
         self._awaited: Final = _Saves(self._save_awaited, on_failure=groups.saved.fail_all)
