@@ -224,7 +224,7 @@ class SlaveSynchronize:
             if ends is not None:
                 told = await _cut(told, ends)
             if topics:
-                topics, used_since = await _without_new(topics, first_stored_from)
+                topics, used_since = await self._without_new(topics, first_stored_from)
                 self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
             self._groups.merge(groups, is_lost=is_lost)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
@@ -232,6 +232,25 @@ class SlaveSynchronize:
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return Merged(str(error))
         return Merged(lacks_some=origin.lack_some)
+
+    async def _without_new(self, told: TopicTable, first_stored_from: FirstStoredFrom) -> tuple[TopicTable, set[str]]:
+        """The table, whose deletions leave out what was stored since; and topics of which anything was.
+
+        That may be in queues that held nothing at the deletion.
+        """
+        deleted, used_since = dict(told.deleted), set[str]()
+        for topic, stamp in (told.changed or {}).items():
+            known, ends = self._topics.select(topic), dict(deleted[topic].ends) if topic in deleted else {}
+            is_there = topic in told.topics and topic not in told.learned
+            queues = ends.keys() | set(range(known.queue_nums if known and not is_there else 0))
+            for queue_id in queues if topic else ():
+                if (new := first_stored_from(topic, queue_id, stamp + 1)) is not None:
+                    ends |= {queue_id: min(ends[queue_id], new)} if queue_id in ends else {}
+                    used_since.add(topic)
+                await trio.lowlevel.checkpoint()
+            if topic in deleted:
+                deleted[topic] = DeletedTopic(deleted[topic].before, ends)
+        return replace(told, deleted=deleted), used_since
 
     async def _ask_deliveries(self, client: RemotingClient, *, may_lack: bool) -> dict[int, int]:
         """A slave of RocketMQ's answers with an error until it has had them, and one of ours whose log is empty."""
@@ -306,20 +325,6 @@ async def _cut(told: OffsetTable, ends: Mapping[QueueKey, int]) -> OffsetTable:
         topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
         table[key] = {queue_id: min(offset, ends.get((topic, queue_id), 0)) for queue_id, offset in queues.items()}
     return table
-
-
-async def _without_new(topics: TopicTable, first_stored_from: FirstStoredFrom) -> tuple[TopicTable, set[str]]:
-    """The table, whose deletions leave out what was stored since; and topics of which anything was."""
-    deleted, used_since = dict[str, DeletedTopic](), set[str]()
-    for topic, told in topics.deleted.items():
-        stamp, ends = (topics.changed or {}).get(topic, 0), dict(told.ends)
-        for queue_id, end in ends.items() if stamp else ():
-            if (new := first_stored_from(topic, queue_id, stamp + 1)) is not None:
-                ends[queue_id] = min(end, new)
-                used_since.add(topic)
-            await trio.lowlevel.checkpoint()
-        deleted[topic] = DeletedTopic(told.before, ends)
-    return replace(topics, deleted=deleted), used_since
 
 
 def _decode_offsets(value: dict[str, Any]) -> tuple[OffsetTable, Mapping[str, int] | None]:

@@ -843,6 +843,35 @@ async def test_what_was_deleted_in_a_tail_that_is_gone_hides_nothing_that_came_s
         assert broker.store.running_flags.dispatch_error is None
 
 
+@pytest.mark.parametrize("sent_before", [0, 1])
+async def test_a_topic_that_was_deleted_while_it_was_empty_stays_where_it_is_used_since(
+    sent_before: int, autojump_clock: MockClock
+) -> None:
+    """Newer messages were looked for in those queues alone that had some then: eight queues became three."""
+    old, new, _ = three_machines()
+    async with old.broker(**MASTER) as broker:
+        async with new.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(old, 1, topic="other")
+            broker.topics.update_topic_config(TopicConfig("t", 8, 8))
+            await fill(old, sent_before)
+            await trio.sleep(30)
+        broker.topics.delete_topic_config("t", {0: 1} if sent_before else {}, before=broker.store.max_offset)
+        await trio.sleep(5)
+    async with new.broker(**MASTER), new.client() as client:
+        for queue_id in (1, 2):
+            assert (await ask(client, send_request(b"new", queue_id=queue_id))).code == 0
+        await trio.sleep(20)
+    lose(new, "delayOffset.json")
+    slave_now = SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+    async with new.broker(**MASTER, haPeers="10.0.0.1:10912") as broker, old.broker(**slave_now):
+        await trio.sleep(60)
+        assert broker.topics.select("t") == TopicConfig("t", 8, 8)
+        async with new.client() as client:
+            assert (await ask(client, send_request(b"new", queue_id=7))).code == 0
+            assert (await ask(client, pull_request(0, queue_id=2))).code == 0
+
+
 @pytest.mark.parametrize("has_restarted", [False, True])
 async def test_what_clients_go_on_with_while_tables_are_awaited_is_not_what_was_deleted_before(
     has_restarted: bool, autojump_clock: MockClock
