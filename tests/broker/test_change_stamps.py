@@ -224,6 +224,16 @@ def test_what_a_table_that_is_taken_over_has_seen_does_not_set_the_clock_back() 
     assert stamps.of("c") > 1000
 
 
+def test_what_is_said_of_a_table_that_is_dated_as_a_whole_is_later_though_the_clock_is_set_back() -> None:
+    """As of offsets, whose file has no time of its own; what an operator said then counted for less than the file."""
+    now = [1000]
+    stamps = ChangeStamps(lambda: now[0])
+    stamps.date_all(900)
+    now[0] = 5
+    stamps.note("a")
+    assert stamps.of("a") == stamps.latest("a") > 900
+
+
 def test_a_topic_that_another_broker_tells_is_unsaved_as_one_that_is_made() -> None:
     """Sends to it were answered before it was in the file: the simulator's seed 1526, on a full disk."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
