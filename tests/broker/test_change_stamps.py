@@ -278,6 +278,23 @@ def test_what_a_table_says_that_rocketmq_wrote_since_is_as_late_as_the_table() -
     assert saved.select("closed") == TopicConfig("closed", 2, 2), "but what was said after that is later"
 
 
+@pytest.mark.parametrize(("changes", "queue_nums"), [(1, 4), (9, 1)])
+def test_what_nobody_has_said_anything_of_is_compared_by_the_changes_of_the_tables(
+    changes: int, queue_nums: int
+) -> None:
+    """Clients made it here, and there as well: that RocketMQ wrote that table since is no word about this topic."""
+    here, there = topics_of(lambda: 200), topics_of(lambda: 200)
+    for name in ("t", "u", "v"):
+        here.create_topic_in_send_message_back_method(name, queue_nums=4)
+    there.create_topic_in_send_message_back_method("t", queue_nums=1)
+    written = of_rocketmqs(there.to_json(), "changedTopics")
+    written["dataVersion"] = {"timestamp": 90, "counter": changes}
+    there.replace_from_json(written)
+    assert there.changed.latest("t") == 90
+    merge_topics(here, there)
+    assert here.select("t") == TopicConfig("t", queue_nums, queue_nums)
+
+
 async def test_what_a_table_of_groups_says_that_rocketmq_wrote_since_is_as_late_as_the_table() -> None:
     here, there = groups_of(lambda: 50), groups_of(lambda: 50)
     for one in (here, there):
