@@ -224,6 +224,16 @@ def test_what_a_table_that_is_taken_over_has_seen_does_not_set_the_clock_back() 
     assert stamps.of("c") > 1000
 
 
+def test_what_is_said_of_a_table_that_is_dated_as_a_whole_is_later_though_the_clock_is_set_back() -> None:
+    """As of offsets, whose file has no time of its own; what an operator said then counted for less than the file."""
+    now = [1000]
+    stamps = ChangeStamps(lambda: now[0])
+    stamps.date_all(900)
+    now[0] = 5
+    stamps.note("a")
+    assert stamps.of("a") == stamps.latest("a") > 900
+
+
 def test_a_topic_that_another_broker_tells_is_unsaved_as_one_that_is_made() -> None:
     """Sends to it were answered before it was in the file: the simulator's seed 1526, on a full disk."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)
@@ -266,6 +276,23 @@ def test_what_a_table_says_that_rocketmq_wrote_since_is_as_late_as_the_table() -
     late.update_topic_config(TopicConfig("closed", 2, 2))
     merge_topics(saved, late)
     assert saved.select("closed") == TopicConfig("closed", 2, 2), "but what was said after that is later"
+
+
+@pytest.mark.parametrize(("changes", "queue_nums"), [(1, 4), (9, 1)])
+def test_what_nobody_has_said_anything_of_is_compared_by_the_changes_of_the_tables(
+    changes: int, queue_nums: int
+) -> None:
+    """Clients made it here, and there as well: that RocketMQ wrote that table since is no word about this topic."""
+    here, there = topics_of(lambda: 200), topics_of(lambda: 200)
+    for name in ("t", "u", "v"):
+        here.create_topic_in_send_message_back_method(name, queue_nums=4)
+    there.create_topic_in_send_message_back_method("t", queue_nums=1)
+    written = of_rocketmqs(there.to_json(), "changedTopics")
+    written["dataVersion"] = {"timestamp": 90, "counter": changes}
+    there.replace_from_json(written)
+    assert there.changed.latest("t") == 90
+    merge_topics(here, there)
+    assert here.select("t") == TopicConfig("t", queue_nums, queue_nums)
 
 
 async def test_what_a_table_of_groups_says_that_rocketmq_wrote_since_is_as_late_as_the_table() -> None:

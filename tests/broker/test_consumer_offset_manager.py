@@ -338,6 +338,19 @@ async def test_a_queue_that_begins_anew_has_been_consumed_by_nobody() -> None:
     assert offsets.query_offset("g", "t", 0) == 2
 
 
+async def test_room_for_the_masters_is_made_by_what_came_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever fills the table comes after the groups that were there: these kept where they were at the slave alone."""
+    monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 8)
+    offsets = ConsumerOffsetManager()
+    for topic in ("a", "b", "odd1", "odd2"):
+        for queue_id in range(2):
+            offsets.commit_offset("g", topic, queue_id, offset=1)
+    await offsets.make_room_for({"a@g": {0: 5}, "c@g": {0: 5, 1: 5, 2: 5}})
+    kept = {topic: offsets.query_offsets("g", topic) for topic in ("a", "b", "odd1", "odd2")}
+    assert (kept["a"], kept["b"], kept["odd2"]) == ({0: 1, 1: 1}, {0: 1, 1: 1}, {})
+    assert len(kept["odd1"]) == 1
+
+
 async def test_two_that_make_room_at_one_time_forget_each_offset_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 3000)
     offsets = ConsumerOffsetManager()

@@ -1,5 +1,6 @@
 """TakesTablesBack by itself: what it remembers of each peer."""
 
+import errno
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
+from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 from rmqha.store.store_note import StoreNote
@@ -159,3 +161,31 @@ async def test_a_group_is_told_that_it_has_no_offset_once_one_peer_has_told(auto
     assert takes_back.why_offsets_unknown
     await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
     assert (takes_back.are_awaited, takes_back.why_offsets_unknown) == (True, "")
+
+
+async def test_who_told_is_remembered_until_it_can_be_noted_that_nobody_has_to_be_asked(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A full disk: the next start asks again those whose tables are not saved for good."""
+    takes_back = taking_back(Tables())
+    await takes_back.take(PEER, LogRange(0, 200, checks_reports=True), is_longer=True)
+    told = list[set[str]]()
+    full, unread = OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "unread")
+    refusals: list[StoreError] = [
+        StoreWriteError(full, operation="unlink", path="/store/beganEmpty"),
+        StoreReadError(unread, operation="open", path="/store/beganEmpty"),
+    ]
+
+    async def on_saved() -> None:
+        told.append(set(takes_back.told_by))
+        if refusals:
+            raise refusals.pop()
+
+    nursery.start_soon(takes_back.finish, on_saved, lambda: False)
+    await trio.sleep(1)
+    assert (takes_back.told_by, told) == ({str(PEER)}, [set()])
+    await trio.sleep(5)
+    assert (takes_back.told_by, told) == ({str(PEER)}, [set()] * 2)
+    await trio.sleep(5)
+    assert (takes_back.told_by, told) == (set(), [set()] * 3)
+    nursery.cancel_scope.cancel()

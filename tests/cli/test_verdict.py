@@ -193,6 +193,13 @@ def test_a_slave_that_has_yet_to_hear_all_of_a_new_topic_is_not_in_sync_and_well
     assert (verdict.level, verdict.in_sync) == ("ok", False)
 
 
+def test_a_slave_that_has_not_had_its_masters_tables_is_not_in_sync_and_well() -> None:
+    """Whoever waits for it before it takes the master away would find groups that begin anew."""
+    verdict = judge(slave("transfer") | {"tables_not_taken": "this slave has not had all of its master's topics"})
+    assert (verdict.level, verdict.in_sync) == ("ok", False)
+    assert judge(slave("transfer") | {"tables_not_taken": None, "topics_awaited": False}).in_sync
+
+
 def test_connections_that_may_be_one_slaves_are_one_slave_in_sync() -> None:
     """As behind a tunnel: it was ok, and no send was answered SEND_OK."""
     facts = master(connection(), connection(), in_sync_replicas=3)

@@ -261,6 +261,36 @@ def test_extents_know_of_the_entries_by_which_leaders_began() -> None:
     assert not any(extent.holds_just(size) for size in wrong)
 
 
+@pytest.mark.parametrize("size", range(200, 400, 16))
+def test_the_entry_by_which_a_leader_began_knows_where_it_lies_at_the_end_of_a_file(size: int) -> None:
+    """Its message alone may have had room there, and does not without the entry's header."""
+    log = ledger_log()
+    log.put_messages([message(size=size - BODY_OFFSET)])
+    entry = log.ledger.append_as_leader(DLedgerEntry(barrier_body(log.ledger, now_ms=1)))
+    assert entry.pos in (size, DATA_SIZE)
+    assert physical_offset_at(memoryview(entry.body)) == entry.pos + BODY_OFFSET
+
+
+def test_older_messages_that_a_follower_reads_are_told_of_though_fresh_ones_come_with_them() -> None:
+    """Nobody has compared their CRCs since; fresh ones a leader sent from memory, and its own it has checked."""
+    disk, clock = SimDisk(latency_s=(0, 0)).mount(), Clock()
+    log = ledger_log(disk, ground=StoreGround(options(), disk, now_ms=clock))
+    told = list[list[int]]()
+    log.check_taken = lambda found: told.append([request.queue_offset for request in found])
+    log.append(b"0")
+    clock.now_ms += 9_000
+    log.append(b"1")
+    log.follow(2)
+    assert len(log.records(0, log.max_offset)[0]) == 2
+    assert told == []
+    clock.now_ms += 2_000
+    log.records(0, log.max_offset)
+    assert told == [[0, 1]]
+    log.lead(3)
+    log.records(0, log.max_offset)
+    assert told == [[0, 1]]
+
+
 def log_without_a_file_of_its_index(disk: SimDisk) -> LedgerLog:
     log = ledger_log(disk.mount())
     for number in range(25):

@@ -4,10 +4,11 @@ import struct
 
 import pytest
 
-from rmqha.codec.dledger_entry import BODY_OFFSET
+from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.codec.dledger_properties import LedgerCheckpoint
 from rmqha.dledger.ledger_reader import ledger_files
 from rmqha.dledger.ledger_verify import LedgerVerification, dispatch_requests, verify_ledger
+from rmqha.dledger.term_barrier import barrier_body
 from tests.dledger.ledger_log import ledger_log
 from tests.dledger.ledgers import DATA, FILE_SIZE, blank, entries, entry, put_file, put_log
 from tests.dledger.members import CONFIG
@@ -150,3 +151,15 @@ def test_bytes_behind_the_message_of_an_entry_are_damage(behind: bytes, reasons:
 def test_bodies_of_a_group_without_brokers_are_anything(mount: SimMount) -> None:
     put_log(mount, [entry(0, pos=0, body=struct.pack(">ii", 100, 7))])
     assert verify(mount).problems == []
+
+
+def test_the_entry_by_which_a_leader_began_makes_no_messages_of_the_bodies_behind_it() -> None:
+    """A group without brokers: the barrier is a whole message, the bodies that are appended there are anything."""
+    log = ledger_log()
+    ledger = log.ledger
+    ledger.append_as_leader(DLedgerEntry(barrier_body(ledger, now_ms=1)))
+    for number in range(3):
+        ledger.append_as_leader(DLedgerEntry(b"anything %d" % number))
+    files = ledger_files(log._ground.disk, CONFIG.data_store_paths)
+    found = verify_ledger(files, LedgerCheckpoint())
+    assert (found.problems, found.records) == ([], 4)

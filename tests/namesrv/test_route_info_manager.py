@@ -323,6 +323,17 @@ async def test_a_leadership_that_wanders_is_no_clash(names: Names) -> None:
     assert names.manager.clashes == 0
 
 
+@pytest.mark.parametrize(("after_s", "clashes"), [(140, 3), (160, 0)])
+async def test_a_place_that_was_lost_long_ago_says_nothing(names: Names, after_s: float, clashes: int) -> None:
+    """A leader comes back after minutes, on the connection that it had: who is there at once registers every minute."""
+    wires = {MASTER: Wire("10.0.0.1:5"), OTHER_MASTER: Wire("10.0.0.3:5")}
+    for turn in range(6):
+        broker = (MASTER, OTHER_MASTER)[turn % 2]
+        names.register(broker, wire=wires[broker])
+        names.now += after_s
+    assert names.manager.clashes == clashes
+
+
 async def test_places_that_are_lost_are_forgotten(names: Names) -> None:
     """Whatever ids are made up."""
     for broker_id in range(1, 1000):

@@ -199,6 +199,17 @@ def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() ->
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
 
 
+def test_of_peers_that_are_due_the_one_is_asked_that_an_empty_log_begins_like() -> None:
+    """Whoever was due earlier has nothing to send before that one has."""
+    plan = Plan("late", "early")
+    plan.own_end = 0
+    plan.answer("late", PeerState.LONGER, begin=250, end=300)
+    plan.now += 1
+    plan.answer("early", PeerState.LONGER, begin=0, end=300)
+    assert plan.plan.next_question(is_empty=True, now=plan.now - 1).peer == "late", "the other one is not due yet"
+    assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "early"
+
+
 @pytest.mark.parametrize("order", [("late", "early"), ("early", "late")])
 @pytest.mark.parametrize("late_end", [300, 400])
 def test_an_empty_log_begins_like_the_peer_whose_log_begins_first(order: tuple[str, str], late_end: int) -> None:

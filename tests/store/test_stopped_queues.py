@@ -14,6 +14,7 @@ from rmqha.store.log import PutRequest
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.start import next_queue_offsets
 from rmqha.store.status import AppendResult, PutMessageStatus
+from rmqha.store.stopped_queues import StoppedQueue, StoppedQueues
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, running
 
@@ -326,3 +327,14 @@ async def test_many_are_told_in_a_few_words(autojump_clock: MockClock) -> None:
         for number in range(7):
             await feed(store, 0, 5, topic=f"t{number}")
         assert "; and 2 more; see docs/operations.md" in store.queues.stopped.describe()
+
+
+def test_what_waited_for_a_stopped_queue_goes_to_none_that_is_lost() -> None:
+    """That one may have stopped, too: its files alone would tell."""
+    stopped = StoppedQueues()
+    for queue_id in (1, 2):
+        stopped["t", queue_id] = StoppedQueue(3, 5, 315, 300, next=6, last=315)
+    assert stopped.instead_of("t", 0, lost={("t", 0)}) == 0, "nothing is known against it"
+    assert stopped.instead_of("t", 1, lost={("u", 0)}) == 0
+    assert stopped.instead_of("t", 1, lost={("t", 0)}) == 3
+    assert stopped.instead_of("t", 1, lost={("t", 0), ("t", 3)}) == 4
