@@ -42,6 +42,10 @@ def pages(request: RemotingCommand) -> RemotingCommand:
     return says(f'{{"queueEnds":{{"t":{{{start}:5}}}},"next":{following}}}')(request)
 
 
+def log_end(offset: int) -> dict[RequestCode, Answer]:
+    return {RequestCode.GET_BROKER_RUNTIME_INFO: says(f'{{"table":{{"commitLogMaxOffset":"{offset}"}}}}')}
+
+
 def max_offset(request: RemotingCommand) -> RemotingCommand:
     queue_id = decode_header(QueueRequestHeader, request).queue_id
     return RemotingCommand(ResponseCode.SUCCESS, ext_fields={"offset": str(queue_id * 10)})
@@ -119,10 +123,35 @@ async def test_a_slave_asks_until_the_answer_is_complete(autojump_clock: MockClo
 async def test_rocketmq_is_asked_queue_by_queue(autojump_clock: MockClock) -> None:
     """A queue that ends at 0 never had a message."""
     topics = says('{"topicConfigTable":{"t":{"readQueueNums":3,"writeQueueNums":2}}}')
-    answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset}
+    answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset, **log_end(0)}
     async with slave_of(answers) as (client, ends):
         assert await client.learn(before=4096)
         assert await ends.to_json_in_turns() == {"queueEnds": {"t": {1: 10, 2: 20}}}
+
+
+async def test_nobody_is_sent_behind_messages_that_are_yet_to_come_from_rocketmq(autojump_clock: MockClock) -> None:
+    """It tells where its queues end now: those of a log that was being copied seemed to hold nothing before that."""
+    topics = says('{"topicConfigTable":{"t":{"readQueueNums":3,"writeQueueNums":2}}}')
+    async with running(SimDisk(latency_s=(0, 0)).mount()) as store:
+        await put(store, message(topic="other"))
+        ends_at = 2 * store.max_offset + 1
+        answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset, **log_end(ends_at)}
+        async with slave_of(answers, store=store) as (client, ends), trio.open_nursery() as nursery:
+            nursery.start_soon(client.run)
+            await trio.sleep(30)
+            assert [store.queues.range_of("t", queue_id) for queue_id in (1, 2)] == [(0, 0)] * 2
+            assert client.why_unknown == "not all of its log is here yet, and its queues end where that does"
+            assert store.next_queue_offset("t", 2) == 20, "who is made master nevertheless gives no place twice"
+            await store.recover_topic_queue_table()
+            ends.go_on_later()
+            assert store.next_queue_offset("t", 2) == 20
+            store.commit_log.learn_queue_offset("t", 1, 0)
+            await put(store, message(topic="t", queue_id=1))
+            await put(store, message(topic="other"))
+            await trio.sleep(30)
+            assert (client.has_learned, client.why_unknown) == (True, "")
+            assert [store.queues.range_of("t", queue_id) for queue_id in (1, 2)] == [(0, 1), (20, 20)]
+            assert await ends.to_json_in_turns() == {"queueEnds": {"t": {2: 20}}}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +204,7 @@ async def test_a_large_table_of_topics_is_read_in_a_thread(monkeypatch: pytest.M
     monkeypatch.setattr(queue_ends_client, "decode_topics", noticed_decode_topics)
     entries = ",".join(f'"t{number:0200}":{{"readQueueNums":0,"writeQueueNums":0}}' for number in range(300))
     topics = says(f'{{"topicConfigTable":{{{entries}}}}}')
-    answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset}
+    answers = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset, **log_end(0)}
     async with slave_of(answers) as (client, _):
         assert await client.learn(before=4096)
     assert read_by == [False]

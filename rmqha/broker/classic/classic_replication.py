@@ -184,7 +184,7 @@ class ClassicReplication:
             why_apart=self.group.why_apart,
             hooks=CatchUpHooks(
                 refuse_puts=self._store.running_flags.refuse_puts,
-                on_taken=self._store.recover_topic_queue_table,
+                on_taken=self._on_log_taken,
                 on_open=self._cut_consumer_offsets,
                 take_tables=self._takes_back.take,
                 tables_from=lambda: self._takes_back.told_by,
@@ -357,6 +357,10 @@ class ClassicReplication:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(finish)
             nursery.start_soon(self._takes_back.ask_late, catch_up.settled, self._probe)
+
+    async def _on_log_taken(self) -> None:
+        await self._store.recover_topic_queue_table()
+        self._metadata.queue_ends.go_on_later()
 
     def _cut_consumer_offsets(self) -> None:
         """What was committed beyond the end of a log that lost its tail."""

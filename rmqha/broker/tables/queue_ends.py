@@ -9,6 +9,7 @@ without a message; all of it is in
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import trio
@@ -39,6 +40,9 @@ class QueueEnds:
         self._store: Final = store
         self._known: Final = store.queues.known_ends
         self._noted_up_to: int | None = None
+        self._later: dict[QueueKey, int] = {}
+        """Ends of queues that show no message here, but may, in what is yet to come of the log."""
+        self._later_from = 0
         self.dirty = False
         """The table has changed since it was saved."""
         self.on_learned: Callable[[], None] = lambda: None
@@ -56,12 +60,48 @@ class QueueEnds:
         A queue that had no message since what was known goes on there. Else places were given, and the next follows.
         """
         news = {key: end for key, end in ends.items() if end > self._known.get(key, 0)}
-        log = self._store.commit_log
-        for key, end in news.items():
-            if log.next_queue_offset(*key) == self._known.get(key, 0):
-                log.learn_queue_offset(*key, end)
+        self._go_on_behind(news)
         self._store.queues.note_ends(news)
         return len(news)
+
+    async def learn_later(self, value: dict[str, Any], *, log_end: int) -> None:
+        """Take note of a table of ends in a log that reaches to ``log_end``, which may be yet to come here.
+
+        The next message follows there at once. But readers are not sent behind messages that come with the log: only
+        of a queue that has none by then (:meth:`settle`) all had gone before this log began.
+
+        Raises:
+            RemoteProtocolError: it is no such table, or too large; nothing has changed.
+        """
+        ends = _decode(value)
+        self._check_room(self._later | ends)
+        self._later |= ends
+        self._later_from = max(self._later_from, log_end)
+        self._go_on_behind(ends)
+        await self.settle()
+
+    async def settle(self) -> bool:
+        """Whether nothing is awaited of :meth:`learn_later`; what is due is learned, in turns."""
+        while self._later and self._store.reput_from_offset >= self._later_from:
+            page = {key: self._later.pop(key) for key in list(islice(self._later, _PAGE))}
+            is_empty = {key: first == end for key in page for first, end in [self._store.queues.range_of(*key)]}
+            self.learn({key: end for key, end in page.items() if is_empty[key]})
+            await trio.lowlevel.checkpoint()
+        return not self._later
+
+    def go_on_later(self) -> None:
+        """Where the next messages go was learned anew from the log, which does not tell of such queues."""
+        self._go_on_behind(self._later)
+
+    def _go_on_behind(self, ends: Mapping[QueueKey, int]) -> None:
+        log = self._store.commit_log
+        for key, end in ends.items():
+            if log.next_queue_offset(*key) == self._known.get(key, 0):
+                log.learn_queue_offset(*key, end)
+
+    def _check_room(self, ends: Mapping[QueueKey, int]) -> None:
+        if len(self._known) + len(ends) > ENTRIES_MAX and len(self._known.keys() | ends.keys()) > ENTRIES_MAX:
+            raise RemoteProtocolError(f"the ends of {ENTRIES_MAX} queues are kept, the limit")
 
     def _changed(self) -> None:
         """By :meth:`learn`, or by dispatch: a queue has begun again at another place."""
@@ -70,6 +110,7 @@ class QueueEnds:
 
     async def note_gone(self) -> None:
         """Note the ends of queues that the last cleaning left without a message, a page at a time."""
+        await self.settle()
         log_begins_at = self._store.min_offset
         if log_begins_at == self._noted_up_to:
             return
@@ -131,8 +172,7 @@ class QueueEnds:
             RemoteProtocolError: it is no such table, or too large; nothing has changed.
         """
         ends = _decode(value)
-        if len(self._known) + len(ends) > ENTRIES_MAX and len(self._known.keys() | ends.keys()) > ENTRIES_MAX:
-            raise RemoteProtocolError(f"the ends of {ENTRIES_MAX} queues are kept, the limit")
+        self._check_room(ends)
         return self.learn(ends)
 
     @property

@@ -7,7 +7,7 @@ import structlog
 import trio
 
 from rmqha.broker.master_link import HA_PORT_DISTANCE
-from rmqha.broker.questions import RPC_TIMEOUT_S, TABLE_TIMEOUT_S, open_link, read_table
+from rmqha.broker.questions import RPC_TIMEOUT_S, TABLE_TIMEOUT_S, ask_log_end, open_link, read_table
 from rmqha.broker.tables.queue_ends import ENTRIES_MAX, QueueEnds
 from rmqha.broker.tables.topic_config import decode_topics
 from rmqha.codec.acl import Signer
@@ -32,6 +32,7 @@ _AGAIN_S: Final = 1.0
 _STILL_UNKNOWN_S: Final = 10.0
 _LOOKED_AT_ONCE: Final = 1000
 _REASON_SIZE_MAX: Final = 300
+_AWAITS_LOG: Final = "not all of its log is here yet, and its queues end where that does"
 NOT_ASKED: Final = "its master has yet to be asked"
 _NOT_TAKEN: Final = "were not taken over"
 _OUTDATED: Final = "are not up to date"
@@ -75,6 +76,8 @@ class QueueEndsClient:
         self._credentials: Final = credentials
         self.failure = ""
         self.has_learned = False
+        self._awaits_log = False
+        """Of a broker of RocketMQ's: its ends are known, and count once the log here goes as far."""
 
     @property
     def why_unknown(self) -> str:
@@ -87,7 +90,7 @@ class QueueEndsClient:
         while True:
             is_told = False
             if self._store.min_offset < self._store.max_offset:
-                is_told = await self.learn(before=self._store.min_offset)
+                is_told = await self._settle() if self._awaits_log else await self.learn(before=self._store.min_offset)
             if self.has_learned:
                 return
             await trio.sleep(_STILL_UNKNOWN_S if is_told else _AGAIN_S)
@@ -108,8 +111,13 @@ class QueueEndsClient:
         if unknown:
             self._fail(f"{self._address} does not know all of them itself: {unknown}")
             return True
-        self.failure, self.has_learned = "", True
         logger.info("queue_ends.learned", address=self._address, count=count)
+        return await self._settle()
+
+    async def _settle(self) -> bool:
+        """What is told counts, if the log here goes as far; True: it is told."""
+        self._awaits_log = not await self._queue_ends.settle()
+        self.failure, self.has_learned = _AWAITS_LOG if self._awaits_log else "", not self._awaits_log
         return True
 
     def _fail(self, reason: str) -> None:
@@ -136,11 +144,14 @@ class QueueEndsClient:
             start = following
 
     async def _ask_max_offsets(self, client: RemotingClient) -> int:
-        """Ask RocketMQ, queue by queue, for the ends of those that show no message here."""
+        """Ask RocketMQ, queue by queue, for the ends of those that show no message here.
+
+        It tells present ones: the messages before them may be in the part of its log that is yet to come here.
+        """
         code = RequestCode.GET_ALL_TOPIC_CONFIG
         answer = _successful(await _invoke(client, code, timeout_s=TABLE_TIMEOUT_S))
         queue_nums = await read_table(answer, _queue_nums)
-        count = looked_at = 0
+        ends, count, looked_at = dict[str, dict[int, int]](), 0, 0
         for topic, nums in queue_nums.items():
             for queue_id in range(nums):
                 looked_at += 1
@@ -152,7 +163,8 @@ class QueueEndsClient:
                 header = QueueRequestHeader(topic, queue_id)
                 answer = _successful(await _invoke(client, RequestCode.GET_MAX_OFFSET, header))
                 if (end := decode_header(OffsetResponseHeader, answer).offset) > 0:
-                    count += self._queue_ends.merge_from_json({"queueEnds": {topic: {queue_id: end}}})
+                    ends.setdefault(topic, {})[queue_id], count = end, count + 1
+        await self._queue_ends.learn_later({"queueEnds": ends}, log_end=await ask_log_end(client))
         return count
 
 
