@@ -488,3 +488,17 @@ def test_a_commit_of_the_same_place_is_no_operators_word() -> None:
     assert not offsets.changed
     offsets.commit_offset("g", "t", 0, offset=3)
     assert offsets.changed.of("t@g@0") == 5
+
+
+async def test_what_rocketmq_was_told_on_the_masters_store_is_later_than_what_its_slave_was_told_before() -> None:
+    """The slave's larger offset stayed, and the group passed over what lies between once that was promoted."""
+    slave = ConsumerOffsetManager(now_ms=lambda: 1_000)
+    slave.commit_offset("g", "t", 0, offset=50)
+    slave.commit_offset("g", "t", 0, offset=10)
+    for group in ("g", "untouched"):
+        slave.commit_offset(group, "t", 0, offset=100)
+    table = {"t@g": {0: 5}, "t@untouched": {0: 5}}
+    assert await slave.not_since(table, {"": 2_000}) == table
+    assert await slave.not_since(table, {"": 500}) == {"t@untouched": {0: 5}}
+    await slave.merge_from_master(table, changed={"": 2_000})
+    assert [slave.query_offset(group, "t", 0) for group in ("g", "untouched")] == [5, 100]

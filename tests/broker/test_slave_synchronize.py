@@ -240,6 +240,26 @@ async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(
     assert master.offsets.query_offsets("g", "t") == {0: 3, 1: 6}
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_what_was_decided_here_an_older_slave_of_rocketmqs_does_not_undo(
+    is_lost: bool, autojump_clock: MockClock
+) -> None:
+    """A reset, and a group's removal, that another peer had told of were gone again: it mattered who came last."""
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    for group in ("g", "removed"):
+        master.offsets.commit_offset(group, "t", 0, offset=7)
+    master.offsets.commit_offset("g", "t", 0, offset=3)
+    await master.offsets.remove_offset_in_turns("removed")
+    peer = told_by_a_peer(b'{"offsetTable":{"t@g":{0:7},"t@removed":{0:7},"t@other":{0:7}}}')
+    async with answering(net, ENDS_AT_0, peer):
+        tables = synchronize_with(net, "10.0.0.2", master)
+        next_offset = None if is_lost else (lambda _topic, _queue_id: 9)
+        merged = await tables.merge("10.0.0.1:10911", is_lost=is_lost, next_offset=next_offset, takes_unknown=True)
+        assert merged.failure == ""
+    assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed", "other")] == [3, None, 7]
+
+
 async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(autojump_clock: MockClock) -> None:
     """The group would pass over the first messages that are sent there."""
     net = SimNet()

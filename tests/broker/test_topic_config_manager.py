@@ -11,6 +11,7 @@ from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec import java_json
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.deleted_topic import DeletedTopic
 from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_READ
 from rmqha.config import load_config
@@ -166,6 +167,15 @@ def test_a_topic_that_a_peer_tells_keeps_the_queues_of_which_the_log_here_tells(
     topics.learn_queue("t", 5)
     topics.merge(TopicTable((0, 0), {"t": TopicConfig("t", 4, 4, PERM_READ)}), log_end=0, is_lost=False)
     assert topics.select("t") == TopicConfig("t", 6, 4, PERM_READ)
+
+
+def test_a_topic_that_was_deleted_and_made_again_with_fewer_queues_has_those() -> None:
+    """The log tells of the deleted ones as well, as long as it is not known that they are."""
+    topics = TopicConfigManager(topic_rules("c", "b"), now_ms=lambda: 0)
+    topics.learn_queue("t", 3)
+    deleted = {"t": DeletedTopic(100, {3: 8})}
+    topics.merge(TopicTable((0, 0), {"t": TopicConfig("t", 2, 2)}, deleted), log_end=200, is_lost=False)
+    assert topics.select("t") == TopicConfig("t", 2, 2)
 
 
 def test_what_a_process_before_had_learned_from_the_log_is_told_at_once() -> None:
