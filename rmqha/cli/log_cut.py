@@ -24,9 +24,11 @@ Exit codes: 0 cut, or shown what would be; 1 impossible; 2 wrong usage.
 @click.argument("store")
 @click.option("--at-offset", type=click.IntRange(0), required=True, help="The first physical offset to go.")
 @click.option("--root", metavar="DIR", help="The store (storePathRootDir), if STORE is a commitlog kept elsewhere.")
+@click.option("--file-size", type=click.IntRange(1), metavar="BYTES",
+              help="Of each file, mappedFileSizeCommitLog: if the only one there is too short.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do it; without, only what would be lost is shown.")
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def cut(store: str, *, at_offset: int, root: str | None, yes: bool, output: str) -> None:
+def cut(store: str, *, at_offset: int, root: str | None, file_size: int | None, yes: bool, output: str) -> None:
     """Take away all messages of STORE at and behind an offset. They are lost, unless a copy has them.
 
     For a store that a broker refuses to start on, because a record is bad that was safe once (it names the offset).
@@ -55,9 +57,9 @@ def cut(store: str, *, at_offset: int, root: str | None, yes: bool, output: str)
         )
     disk = OsDisk()
     try:
-        plan = plan_cut(disk, directory, at_offset)
+        plan = plan_cut(disk, root, directory, at_offset, file_size=file_size)
         if yes:
-            plan = cut_log(disk, root, directory, offset=at_offset)
+            plan = cut_log(disk, root, directory, offset=at_offset, file_size=file_size)
     except StoreError as error:
         raise CliError(f"{store} cannot be cut at {at_offset}", why=str(error)) from None
     if output == "json":

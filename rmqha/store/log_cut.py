@@ -13,10 +13,13 @@ from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import scan_records
 from rmqha.errors import StoreError
 from rmqha.store.disk import DataFile, Disk
+from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.start import lock_store
 
 _ZEROS: Final = bytes(1 << 20)
+_UNUSED: Final = 4096
+"""Bytes at the end of a log's only file that are mostly not used yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +33,28 @@ class LogCut:
     """Files that are deleted as a whole."""
 
 
-def plan_cut(disk: Disk, commit_log_directory: str, offset: int) -> LogCut:
+def plan_cut(disk: Disk, root: str, commit_log_directory: str, offset: int, *, file_size: int | None = None) -> LogCut:
     """Say what :func:`cut_log` would do; changes nothing.
+
+    Args:
+        disk: with the store.
+        root: its ``storePathRootDir``.
+        commit_log_directory: with the log.
+        offset: the first to go.
+        file_size: of a segment; None: as the segments that are there tell.
 
     Raises:
         StoreError: no record, blank or bad place begins at ``offset``, so that a cut would halve a record; or its
-            segment is too long.
+            segment is too long, or shorter than it was, and none tells how long it should be.
         StoreReadError: the directory cannot be read.
     """
     with LogReader(disk, commit_log_directory) as reader:
         holding = [segment for segment in reader.segments if segment.offset <= offset <= segment.end_offset]
         if not holding:
             raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}, nor at the end of one")
-        _check_size(holding[-1], _file_size(reader.segments))
+        _check_size(holding[-1], file_size or _file_size(reader.segments))
+        if file_size is None and len(reader.segments) == 1:
+            _check_alone(disk, root, holding[-1])
         _check_boundary(holding[-1], offset)
         behind = [segment for segment in reader.segments if segment.offset > offset]
         records = _count(holding[-1], offset - holding[-1].offset) + sum(_count(segment, 0) for segment in behind)
@@ -60,6 +72,16 @@ def _check_size(segment: Segment, file_size: int) -> None:
         raise StoreError(
             f"{segment.path} has {segment.size} bytes, but a segment here has {file_size}: what is behind them is none "
             f"of the log's. Take it away ('truncate -s {file_size} {segment.path}'); perhaps nothing is to be cut then"
+        )
+
+
+def _check_alone(disk: Disk, root: str, segment: Segment) -> None:
+    """None behind it tells how long it was; what is not used yet is zero."""
+    known = known_end(disk, root)
+    if known.offset > segment.end_offset or any(segment.view()[-_UNUSED:]):
+        raise StoreError(
+            f"{segment.path} ends at {segment.end_offset}, in the midst of what was written: the file was longer. Say "
+            "how long each file is to be (mappedFileSizeCommitLog of the broker's file), by --file-size"
         )
 
 
@@ -90,7 +112,7 @@ def _count(segment: Segment, at: int | None) -> int:
     return records
 
 
-def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) -> LogCut:
+def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int, file_size: int | None = None) -> LogCut:
     """Take away everything of the log from ``offset`` on, durably.
 
     Raises:
@@ -100,7 +122,7 @@ def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) ->
     """
     lock = lock_store(disk, root, commit_log_directory)
     try:
-        cut = plan_cut(disk, commit_log_directory, offset)
+        cut = plan_cut(disk, root, commit_log_directory, offset, file_size=file_size)
         if not disk.exists(f"{root}/abort"):
             disk.create(f"{root}/abort", 0, sparse=True)
         path = f"{root}/checkpoint"
@@ -109,7 +131,7 @@ def cut_log(disk: Disk, root: str, commit_log_directory: str, *, offset: int) ->
             durable_offset = min(known.master_flushed_offset, offset)
             disk.replace_bytes(path, encode_checkpoint(replace(known, master_flushed_offset=durable_offset)))
         segments = LogReader(disk, commit_log_directory).segments
-        file_size = _file_size(segments)
+        file_size = file_size or _file_size(segments)
         while segments[-1].offset > offset:
             disk.unlink(segments.pop().path)
         if offset < segments[-1].offset + file_size:

@@ -339,7 +339,7 @@ async def test_a_queue_that_begins_anew_has_been_consumed_by_nobody() -> None:
 
 
 async def test_room_for_the_masters_is_made_by_what_came_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever fills the table comes after the groups that were there: these kept where they were at the slave alone."""
+    """Who fills the table comes after the groups that were there: these kept where they were at the slave alone."""
     monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 8)
     offsets = ConsumerOffsetManager()
     for topic in ("a", "b", "odd1", "odd2"):

@@ -194,7 +194,7 @@ def test_a_slave_that_has_yet_to_hear_all_of_a_new_topic_is_not_in_sync_and_well
 
 
 def test_a_slave_that_has_not_had_its_masters_tables_is_not_in_sync_and_well() -> None:
-    """Whoever waits for it before it takes the master away would find groups that begin anew."""
+    """Who waits for it before it takes the master away would find groups that begin anew."""
     verdict = judge(slave("transfer") | {"tables_not_taken": "this slave has not had all of its master's topics"})
     assert (verdict.level, verdict.in_sync) == ("ok", False)
     assert judge(slave("transfer") | {"tables_not_taken": None, "topics_awaited": False}).in_sync

@@ -200,7 +200,7 @@ def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() ->
 
 
 def test_of_peers_that_are_due_the_one_is_asked_that_an_empty_log_begins_like() -> None:
-    """Whoever was due earlier has nothing to send before that one has."""
+    """Who was due earlier has nothing to send before that one has."""
     plan = Plan("late", "early")
     plan.own_end = 0
     plan.answer("late", PeerState.LONGER, begin=250, end=300)

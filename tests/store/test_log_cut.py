@@ -36,7 +36,7 @@ def cut(root: Path, offset: int) -> LogCut:
 @pytest.mark.parametrize("number", [0, 1, 18, 19, 100, 199])
 def test_what_is_before_stays_and_what_is_behind_is_gone(root: Path, number: int) -> None:
     offset = OFFSETS[number]
-    plan = plan_cut(OsDisk(), str(root / "commitlog"), offset)
+    plan = plan_cut(OsDisk(), str(root), str(root / "commitlog"), offset)
     assert (plan.records, plan.offset) == (200 - number, offset)
     assert cut(root, offset) == plan
     store = open_store(root, "rolled")
@@ -65,7 +65,7 @@ def test_a_record_is_not_halved(root: Path) -> None:
     with pytest.raises(StoreError, match="in no segment"):
         cut(root, 13 * 65536 + 1)
     assert not (root / "abort").exists()
-    assert plan_cut(OsDisk(), str(root / "commitlog"), 789162) == LogCut(789162, 0, 0)
+    assert plan_cut(OsDisk(), str(root), str(root / "commitlog"), 789162) == LogCut(789162, 0, 0)
 
 
 def damage_body(root: Path) -> None:
@@ -102,7 +102,7 @@ def empty_segment(root: Path) -> None:
     [damage_body, empty_segment, remove_segment, remove_last_segments, shorten_segment, leave_nothing_of_segment],
 )
 def test_a_refused_store_starts_after_the_cut(root: Path, damage: Callable[[Path], None]) -> None:
-    """Cut at the very offset that the refusal names, also if its segment is not there."""
+    """Cut at the very offset that the refusal names, also if its segment is not there; a short one at its begin."""
     offset = 720896
     checkpoint = root / "checkpoint"
     checkpoint.write_bytes(encode_checkpoint(Checkpoint(1, 2, 3, master_flushed_offset=789162)))
@@ -111,7 +111,7 @@ def test_a_refused_store_starts_after_the_cut(root: Path, damage: Callable[[Path
     with pytest.raises(CorruptLogError) as caught:
         refused.load()
     refused.close()
-    assert caught.value.offset == 720896
+    assert caught.value.offset == (offset + 1000 if damage is shorten_segment else offset)
     cut(root, offset)
     assert decode_checkpoint(checkpoint.read_bytes()) == Checkpoint(1, 2, 3, master_flushed_offset=offset)
     store = open_store(root, "rolled")
@@ -207,3 +207,29 @@ def test_the_command_shows_before_it_does(root: Path, capsys: pytest.CaptureFixt
     assert (root / "abort").exists()
     assert run(["log", "cut", str(root / "commitlog"), "--at-offset", "5", "--yes"]) == 1
     assert "inside the record of 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_file_that_was_cut_short_is_made_whole_by_the_page(
+    is_alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The start named the file's begin, and a cut there gave all of it up, and left it as short as it was."""
+    root = stores.unpack("rolled", tmp_path)
+    *others, path = sorted((root / "commitlog").iterdir())
+    for other in others if is_alone else ():
+        other.unlink()
+    last, base, size = OFFSETS[-1], int(path.name), path.stat().st_size
+    os.truncate(path, last - base + 20)
+    with pytest.raises(CorruptLogError, match=rf"at physical offset {last + 20}: .*'A file that is too short'"):
+        open_store(root, "rolled").load()
+    command = ["log", "cut", str(root), "--at-offset", str(last), "--yes"]
+    if is_alone:
+        assert run(command) == 1
+        assert "the file was longer. Say how long each file is to be" in capsys.readouterr().err
+        command += ["--file-size", str(size)]
+    assert run(command) == 0
+    assert path.stat().st_size == size
+    store = open_store(root, "rolled")
+    store.load()
+    assert store.max_offset == last
+    store.close()

@@ -195,7 +195,7 @@ async def test_a_log_with_more_files_than_a_process_may_open_is_read_verified_an
         assert is_given_back(open_before)
         assert verify_queues(OsDisk(), log, f"{root}/consumequeue").units == count
         assert is_given_back(open_before)
-        assert plan_cut(OsDisk(), log, SEGMENT).records == count - 2
+        assert plan_cut(OsDisk(), str(Path(log).parent), log, SEGMENT).records == count - 2
         assert is_given_back(open_before)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
