@@ -216,9 +216,9 @@ class SlaveSynchronize:
                 )
                 log_end = max(log_end, await ask_log_end(client))
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
-            if changed is not None:
-                told = await self._offsets.not_since(told, changed)
-            elif next_offset is not None:
+            if changed is not None or next_offset is None:
+                told = await self._offsets.not_since(told, changed or {})
+            else:
                 knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
                 told = await self._behind(next_offset, told, takes_unknown=takes_unknown or knows_more_groups)
             if ends is not None:
@@ -263,13 +263,13 @@ class SlaveSynchronize:
 
     async def _behind(self, next_offset: NextOffset, told: OffsetTable, *, takes_unknown: bool) -> OffsetTable:
         """What lies behind the queues of this log; and all of groups that are new there, and not deleted here."""
-        table: OffsetTable = {}
+        table, counts = OffsetTable(), await self._offsets.not_since(told, {}) if takes_unknown else {}
         for seen, (key, queues) in enumerate(told.items(), 1):
             if seen % _LOOKED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
             topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
             for number, offset in queues.items():
-                is_new = takes_unknown and self._offsets.query_offset(group, topic, number) is None
+                is_new = number in counts.get(key, {}) and self._offsets.query_offset(group, topic, number) is None
                 if is_new or offset > next_offset(topic, number):
                     table.setdefault(key, {})[number] = offset
         return table

@@ -95,9 +95,13 @@ class ChangeStamps:
         But for entries of which nobody has said anything here: those are compared without stamps.
         """
         stamps = {name: stamp for name, stamp in told_stamps.items() if name != _ALL}
-        if all_at := told_stamps.get(_ALL, 0):
-            stamps |= {name: all_at for name in told if name not in stamps and name in self._stamps}
+        if told_stamps.get(_ALL, 0):
+            stamps |= {name: at for name in told if name not in stamps and (at := self.of_entry(name, told_stamps))}
         return stamps
+
+    def of_entry(self, name: str, told_stamps: Mapping[str, int]) -> int:
+        """As :meth:`of_told`, of one that another broker has; 0 if it has none."""
+        return told_stamps.get(name, 0) or (told_stamps.get(_ALL, 0) if name in self._stamps else 0)
 
     def to_json(self) -> dict[str, int]:
         """A copy, as a member of the table has it."""

@@ -61,10 +61,10 @@ class ConsumerOffsetManager:
         self._queues: ConsumeQueueTable | None = None
         self.dirty = False
         """The table has changed since it was saved."""
-        self.removed = 0
-        """How often a group's offsets were removed."""
+        self.awaited = 0
+        """How often somebody waits for the table to be saved: an operator that has a group removed, or set back."""
         self.saved: Final = Watermark()
-        """So many removals are in the file; waiters are told when a save succeeds, and when it fails."""
+        """So many of them are content; waiters are told when a save succeeds, and when it fails."""
         self.why_unknown: Callable[[], str] = str
         """Why the table here says nothing of where groups are; empty: it does."""
         self.made_since: Final = MadeSince("madeOffsets")
@@ -171,7 +171,7 @@ class ConsumerOffsetManager:
                 self._forget(key, queue_id)
             await trio.lowlevel.checkpoint()
         self.changed.note(name_of_group(group))  # again: a slave may have been told of the rest since
-        self.removed += 1
+        self.awaited += 1
 
     def query_offsets(self, group: str, topic: str) -> OffsetsOfQueues:
         """Where ``group`` goes on, by queue."""
@@ -327,7 +327,7 @@ class ConsumerOffsetManager:
             forgotten = self.changed.of(name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2]))
             for queue_id, offset in queues.items():
                 name = name_of_queue(key, queue_id)
-                stamp = changed.get(name, 0)
+                stamp = self.changed.of_entry(name, changed)
                 if stamp >= self.changed.of(name) and (not forgotten or stamp > forgotten):
                     counts.setdefault(key, {})[queue_id] = offset
         return counts
@@ -337,7 +337,7 @@ class ConsumerOffsetManager:
         left_out = 0
         for key, queue_id, offset in entries:
             known = self._table.get(key, {}).get(queue_id)
-            stamp = changed.get(name_of_queue(key, queue_id), 0) if changed and offset >= 0 else 0
+            stamp = self.changed.of_entry(name_of_queue(key, queue_id), changed) if changed and offset >= 0 else 0
             if is_later := stamp > self.changed.latest(name_of_queue(key, queue_id)):
                 self.changed.adopt(name_of_queue(key, queue_id), stamp)
             is_doubted = offset >= 0 and (key, queue_id) in self._doubted

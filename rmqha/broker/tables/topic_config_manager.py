@@ -303,7 +303,7 @@ class TopicConfigManager:
             elif topic is None:
                 self._remove(name)
             elif name in stamps or name in table.deleted or self.deleted.find(name) is None:
-                self._take(topic)
+                self._take(topic, may_have_more=name not in table.deleted)
         for name, deleted in table.deleted.items():
             if name in chosen or stamps.get(name, 0) >= self.changed.latest(name):
                 self.deleted.merge(name, deleted, log_end=log_end)
@@ -314,12 +314,13 @@ class TopicConfigManager:
             self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
             self._note_change()
 
-    def _take(self, told: TopicConfig) -> None:
-        """Of a topic that only the log has told of there may be more queues here."""
+    def _take(self, told: TopicConfig, *, may_have_more: bool) -> None:
+        """Of a topic that only the log has told of there may be more queues here, if none of it is deleted there."""
         if told.topic_name not in self._table:  # as if it were made now: no send is answered before it is saved
             self.made += 1
             self.unsaved[told.topic_name] = self.made
-        queue_nums = self._table[told.topic_name].queue_nums if told.topic_name in self.learned else 0
+        is_learned = may_have_more and told.topic_name in self.learned
+        queue_nums = self._table[told.topic_name].queue_nums if is_learned else 0
         self.learned.discard(told.topic_name)
         self._put(told)
         if queue_nums:
