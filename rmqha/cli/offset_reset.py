@@ -119,6 +119,20 @@ def reset(connection: BrokerConnection, group: str, topic: str, place: Place, pl
     for queue in plan.queues:
         header = UpdateConsumerOffsetRequestHeader(group, topic, queue.queue_id, queue.wanted)
         connection.ask_for(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    _save(connection, group)
+
+
+def _save(connection: BrokerConnection, group: str) -> None:
+    try:
+        connection.ask_for(RequestCode.SAVE_CONSUMER_OFFSETS)
+    except RefusedError as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ's, which saves every five seconds
+            return
+        raise CliError(
+            f"group {group} goes on there, but a crash of {connection.address} may undo it",
+            why=error.remark,
+            hint="'rmqha status' says why its tables are not saved; then look at 'rmqha groups describe'",
+        ) from None
 
 
 def _tell_members(connection: BrokerConnection, group: str, topic: str, place: Place) -> None:

@@ -97,6 +97,8 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907
     GET_QUEUE_ENDS = 21_021
     """rmqha's own: where queues end that have no message left (rmqha/broker/tables/queue_ends.py)."""
+    SAVE_CONSUMER_OFFSETS = 21_022
+    """rmqha's own: answered once what groups have committed so far is in the file."""
 
 
 STATUS_KEY: Final = "rmqhaStatus"

@@ -4,6 +4,7 @@ Named after the invariants (I5, I6, I11) and traps of the protocol that they try
 """
 
 import json
+from errno import ENOSPC
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ import trio.lowlevel
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import PullMessageRequestHeader, encode_header
 from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.errors import StoreWriteError
 from tests.broker.group_members import Member, consuming, member_of
 from tests.broker.machines import Machine, send_request
 from tests.broker.test_pair import Pair
@@ -249,6 +252,33 @@ async def test_a_group_is_gone_when_its_offsets_are_durably_gone(machine: Machin
         assert b"t@g" in machine.disk.files[path].durable
         gone = await a.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields=fields))
         assert (gone.code, b"t@g" in machine.disk.files[path].durable) == (ResponseCode.SUCCESS, False)
+
+
+async def no_room(*_: object) -> None:
+    raise StoreWriteError(OSError(ENOSPC, "no room"), operation="write", path="config")
+
+
+async def test_where_a_group_was_set_is_durable_when_an_operator_is_told_so(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash within five seconds took it, and so did any while the table could not be saved."""
+    commit = {"consumerGroup": "g", "topic": "t", "queueId": "0"}
+    path = "/store/config/consumerOffset.json"
+    async with machine.broker() as broker, member_of(machine, "a") as a:
+        for offset in ("7", "3"):
+            await a.ask(
+                RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit | {"commitOffset": offset})
+            )
+            told = await a.ask(RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS))
+            assert told.code == ResponseCode.SUCCESS
+            saved = java_json.loads(bytes(machine.disk.files[path].durable))
+            assert saved["offsetTable"]["t@g"] == {0: int(offset)}
+        assert (await a.ask(RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS))).code == ResponseCode.SUCCESS
+        monkeypatch.setattr(broker.metadata.files, "save", no_room)
+        broker.offsets.commit_offset("g", "t", 0, offset=1)
+        told = await a.ask(RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS))
+        assert told.code == ResponseCode.SYSTEM_ERROR
+        assert "not saved yet" in str(told.remark)
 
 
 async def test_how_far_the_broker_itself_is_with_transactions_is_not_removed(

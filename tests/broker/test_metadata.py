@@ -265,7 +265,7 @@ async def test_a_group_s_offsets_that_are_removed_during_a_save_are_gone_with_th
     await trio.sleep(0.1)
     await service.offsets.remove_offset_in_turns("gone")
     was_saved = list[bool]()
-    service.offsets.saved.add(service.offsets.removed, trio.current_time() + 60, lambda done, _: was_saved.append(done))
+    service.offsets.saved.add(service.offsets.awaited, trio.current_time() + 60, lambda done, _: was_saved.append(done))
     await trio.sleep(10)
     assert (b"orders@gone" in disk.files[OFFSETS_JSON].durable, was_saved) == (True, [])
     await service.save()

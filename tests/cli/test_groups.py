@@ -8,6 +8,7 @@ import pytest
 from rmqha.cli.main import run
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.message_queue import message_queue_key
+from rmqha.codec.remoting import RemotingCommand
 from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
 Output = pytest.CaptureFixture[str]
@@ -58,6 +59,7 @@ def broker(*, members: bool = False) -> dict[RequestCode, Answer]:
             offsets("orders", 3, -1) if fields["consumerGroup"] == "billing" else offsets("orders", 10, 10)
         ),
         RequestCode.UPDATE_CONSUMER_OFFSET: answer(),
+        RequestCode.SAVE_CONSUMER_OFFSETS: answer(),
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: answer({"offsetTable": {}}),
     }
 
@@ -110,6 +112,21 @@ def test_a_plan_changes_nothing_and_is_what_is_done(
     assert [(code, fields["commitOffset"]) for code, fields in changes(fake_brokers)] == [
         (RequestCode.UPDATE_CONSUMER_OFFSET, str(offset)) for offset in wanted
     ]
+
+
+@pytest.mark.parametrize(
+    ("answered", "code"),
+    [(answer(), 0), (answer(code=3), 0), (answer(code=1, remark="not saved yet: a full disk?"), 1)],
+)
+def test_done_is_said_once_no_crash_undoes_it(
+    answered: RemotingCommand, code: int, fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """A broker of RocketMQ's does not know the question."""
+    fake_brokers.answers = {A: broker() | {RequestCode.SAVE_CONSUMER_OFFSETS: answered}}
+    assert run([*RESET, "--to", "latest", "--execute"]) == code
+    out, err = capsys.readouterr()
+    assert ("Done" in out) is (code == 0)
+    assert ("a crash of" in err and "a full disk?" in err) is (code == 1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""SubscriptionGroupProcessor: an operator makes, changes and deletes groups of consumers (200, 207).
+"""SubscriptionGroupProcessor: an operator makes, changes and deletes groups of consumers (200, 207, 21022).
 
 Source: spec: remoting §2.7; rocketmq-all-4.9.8 AdminBrokerProcessor.java.
 """
@@ -36,7 +36,7 @@ _SAVED_S: Final = 4.0
 
 
 class SubscriptionGroupProcessor:
-    """Only a master takes such requests; it answers when the change is saved."""
+    """Only a master makes changes; it answers when they are saved."""
 
     def __init__(self, metadata: MetadataService, role: Role, *, answers: AnswersInTurns) -> None:
         self._metadata = metadata
@@ -51,6 +51,7 @@ class SubscriptionGroupProcessor:
         """Take the codes this processor answers."""
         dispatcher.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_and_create_subscription_group)
         dispatcher.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete_subscription_group)
+        dispatcher.register(RequestCode.SAVE_CONSUMER_OFFSETS, self.save_consumer_offsets)
 
     def update_and_create_subscription_group(self, connection: Connection, request: RemotingCommand) -> None:
         """200: a group is to be as the body says; what it does not mention has RocketMQ's defaults.
@@ -67,6 +68,13 @@ class SubscriptionGroupProcessor:
         if header.group_name == CONSUMER_GROUP and header.remove_offset:
             raise RemoteProtocolError(f"{CONSUMER_GROUP} is the broker itself: how far it is with transactions is kept")
         self._answer(connection, request, partial(self._delete, header, connection.peer))
+
+    def save_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> None:
+        """21022: an operator has set groups back, by commits, and wants to know that no crash undoes it."""
+        self._answer(connection, request, self._await_offsets)
+
+    async def _await_offsets(self) -> None:
+        self._offsets.awaited += 1
 
     def _check_role(self) -> None:
         if not self._role.is_master:
@@ -96,7 +104,7 @@ class SubscriptionGroupProcessor:
         awaited = (
             (self._groups.saved, self._groups.made),
             (self._topics.saved, self._topics.made),
-            (self._offsets.saved, self._offsets.removed),
+            (self._offsets.saved, self._offsets.awaited),
         )
         if all([await wait_reached(saved, number, deadline=deadline) for saved, number in awaited]):
             return RemotingCommand(ResponseCode.SUCCESS)

@@ -265,9 +265,9 @@ class MetadataService:
         self.groups.saved.advance(made)
 
     async def _save_others(self) -> None:
-        removed, origin = self.offsets.removed, self.origin()
+        awaited, origin = self.offsets.awaited, self.origin()
         await self._save_if_dirty(self.offsets, CONSUMER_OFFSET, self.offsets.made_since)
-        self.offsets.saved.advance(removed)
+        self.offsets.saved.advance(awaited)
         await self._save_if_dirty(self.delay_offsets, DELAY_OFFSET)
         await self.queue_ends.note_gone()
         await self._save_if_dirty(self.queue_ends, QUEUE_ENDS)
