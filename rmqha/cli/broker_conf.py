@@ -6,7 +6,8 @@ from pathlib import Path
 from rmqha.broker.acl.plain_acl import read_plain_acl
 from rmqha.broker.credentials_file import CredentialsFile
 from rmqha.broker.options import tls_in_use
-from rmqha.certificates import why_unusable
+from rmqha.certificates import expiry, why_unusable
+from rmqha.cli.pages import Page
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import ConfigError
 
@@ -34,6 +35,13 @@ def load_with_accounts(
     if problems:
         raise ConfigError(problems)
     return loaded, notes
+
+
+def certificate_notes(config: BrokerConfig, *, now_s: float) -> tuple[str, ...]:
+    """Which of its certificates have ended: a start takes them, and nobody else does."""
+    ends = [expiry(options.cert) for options in tls_in_use(config)]
+    told = [f"{end.path} ended {(now_s - end.at_s) / 86_400:.1f} days ago" for end in ends if end and end.at_s < now_s]
+    return tuple(f"{line}: others refuse it; see {Page.CERTIFICATES}" for line in dict.fromkeys(told))
 
 
 def certificate_problems(config: BrokerConfig) -> list[str]:

@@ -1,5 +1,6 @@
 """``rmqha config``: what a broker.conf says, before a broker is started with it."""
 
+import time
 from pathlib import Path
 from typing import Final
 
@@ -72,7 +73,7 @@ def check(ctx: click.Context, files: tuple[Path, ...], kind: str, output: str) -
 
 def _broker(path: Path) -> tuple[str, tuple[str, ...]]:
     """What it is, and notes. Raises ConfigError."""
-    from rmqha.cli.broker_conf import certificate_problems, load_with_accounts  # noqa: PLC0415
+    from rmqha.cli.broker_conf import certificate_notes, certificate_problems, load_with_accounts  # noqa: PLC0415
     from rmqha.cli.doctor_store import check_member  # noqa: PLC0415
     from rmqha.errors import ConfigError  # noqa: PLC0415
     from rmqha.metrics.start import observe_broker  # noqa: PLC0415
@@ -84,6 +85,7 @@ def _broker(path: Path) -> tuple[str, tuple[str, ...]]:
     for finding in check_member(loaded):
         raise ConfigError(f"{finding.what}. Next: {finding.next}")
     role = "DLedger member" if loaded.enable_dleger_commit_log else loaded.broker_role
+    notes += certificate_notes(loaded, now_s=time.time())
     return f"{role} {loaded.broker_name} on port {loaded.listen_port}", notes
 
 

@@ -29,7 +29,8 @@ def sign_in_hint(reason: str | None, *, otherwise: str) -> str:
     used = next((name for name in _SOURCES if os.environ.get(name)), None)
     if used is not None:
         return (
-            f"it does not let the account of {used} do this: is its accessKey and secretKey one of its plain_acl.yml?"
+            f"it does not let the account of {used} do this: is its accessKey and secretKey one of its plain_acl.yml, "
+            "with the permission, or admin: true for what operators change?"
         )
     return "it has accounts (aclEnable): name yours by RMQHA_CREDENTIALS, a file like mqadmin's tools.yml"
 

@@ -378,7 +378,8 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
 def _not_learned(told: str) -> str:
     if _REFUSED_ACCOUNT not in told:
         return see(told, Page.MIXED_UP if ANOTHER_MASTER in told else Page.SLAVE_WAITS)
-    return see(f"{told}. Correct the account in the file of aclCredentialsPath: it is read again", Page.ACCOUNTS)
+    next_step = "Correct the account in the file of aclCredentialsPath (it is read again; without that key set it)"
+    return see(f"{told}. {next_step}", Page.ACCOUNTS)
 
 
 def _number(text: str | None) -> int | None:

@@ -1,7 +1,9 @@
 """`rmqha config check` looks at all that a start reads, the accounts too."""
 
 import json
+import re
 import sys
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
@@ -73,6 +75,21 @@ def test_certificates_that_no_start_can_use_are_a_problem(
     assert f"{options.key} cannot be used" in capsys.readouterr().err
     path.write_text(path.read_text().replace("enforcing", "disabled"))
     assert run(["config", "check", str(path)]) == 0
+
+
+def test_a_certificate_that_has_ended_is_noted(tmp_path: Path, capsys: Output) -> None:
+    """The file was good, and what was started with it was refused by all others."""
+    trustme = pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
+    issued = trustme.CA().issue_cert(
+        "a", not_before=datetime(2000, 1, 1, tzinfo=UTC), not_after=datetime(2020, 1, 1, tzinfo=UTC)
+    )
+    issued.private_key_pem.write_to_path(tmp_path / "a.key")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "a.pem")
+    path = tmp_path / "broker.conf"
+    keys = {"CertPath": "a.pem", "KeyPath": "a.key", "TrustCertPath": "a.pem"}
+    path.write_text("tlsMode=enforcing\n" + "".join(f"tls{key}={tmp_path}/{file}\n" for key, file in keys.items()))
+    assert run(["config", "check", str(path)]) == 0
+    assert re.search(rf"note: {tmp_path}/a.pem ended [0-9.]+ days ago: others refuse it", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(("name", "option"), [("namesrv.conf", []), ("ns-1.properties", ["--kind", "namesrv"])])
