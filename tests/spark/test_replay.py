@@ -322,6 +322,27 @@ def test_an_output_without_manifests_is_refused(log: LogWriter, tmp_path: Path) 
         run(log.root, out)
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_an_output_that_lacks_its_newest_manifests_is_refused(lost: int, log: LogWriter, tmp_path: Path) -> None:
+    """As a copy that was made while a run moved its files: what that run wrote would be there twice."""
+    out, manifests = tmp_path / "out", list[Path]()
+    for _ in range(3):
+        manifests.append(Path(run(log.root, out).manifest or ""))
+        for _ in range(50):
+            log.append(b"later", topic=b"orders")
+    kept = manifests[-lost - 1]
+    for path in manifests[-lost:]:
+        path.unlink()
+    missing = rf"manifest-{kept.stem.split('-')[2]}-\*\.json is missing"
+    with pytest.raises(StoreError, match=rf"{kept.name}, but {lost} files .*topic=orders/part-.*{missing}"):
+        run(log.root, out)
+    for path in out.glob("topic=*/*"):
+        if path.name > f"part-{kept.stem.split('-')[2]}":
+            path.unlink()
+    run(log.root, out)
+    assert offsets(out) == log.offsets
+
+
 def test_one_run_at_a_time(log: LogWriter, tmp_path: Path) -> None:
     with Output(str(tmp_path / "out")).locked(), pytest.raises(StoreLockedError, match="another replay"):
         run(log.root, tmp_path / "out")

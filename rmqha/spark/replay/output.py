@@ -37,6 +37,7 @@ _META: Final = "_rmqha"
 _STAGING: Final = "staging"
 _MANIFEST: Final = re.compile(r"manifest-\d{20}-\d{20}\.json")
 """Not a copy that somebody keeps beside it."""
+_PART: Final = re.compile(r"/?topic=[^/]+/part-(\d{20})-\d{20}[^/]*$")
 
 
 class Output:
@@ -82,7 +83,7 @@ class Output:
         """The newest run's; None before the first.
 
         Raises:
-            StoreError: a manifest is damaged, one between two others is missing, or messages are here without any.
+            StoreError: a manifest is damaged or missing: one between two others, the newest one, or all of them.
         """
         infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))
         names = sorted(info.base_name for info in infos if _MANIFEST.fullmatch(info.base_name))
@@ -90,11 +91,25 @@ class Output:
             if one.split("-")[2].removesuffix(".json") != following.split("-")[1]:
                 raise StoreError(f"{self._meta}: no manifest between {one} and {following}; restore it")
         if names:
-            return self._read(names[-1])
+            last = self._read(names[-1])
+            self._check_newest(names[-1], last.end.offset)
+            return last
         for info in self._filesystem.get_file_info(fs.FileSelector(self._root)):
             if info.base_name.startswith("topic="):
                 raise StoreError(f"{info.path} is there, but no manifest: choose another --out, or empty this one")
         return None
+
+    def _check_newest(self, name: str, end: int) -> None:
+        """Files of a later run would be written once more, by other names if the log has grown since."""
+        infos = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
+        begins = ((info.path, _PART.fullmatch(info.path.removeprefix(self._root))) for info in infos)
+        later = sorted(path for path, begin in begins if begin and int(begin[1]) >= end)
+        if later:
+            raise StoreError(
+                f"{self._meta}: the newest manifest is {name}, but {len(later)} files hold what a later run wrote, "
+                f"{later[0]} for one: manifest-{end:020d}-*.json is missing, as in a copy that was made during a run; "
+                "restore it, or, if it is lost, remove those files, which the next run writes anew"
+            )
 
     def _read(self, name: str) -> Manifest:
         path = f"{self._meta}/{name}"
