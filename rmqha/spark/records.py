@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rmqha.codec.record.entry_scan import scan_entry
+from rmqha.codec.record.layout import TOPIC_SIZE_MAX, SysFlag
 from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
-from rmqha.spark.layout import RECORD_SIZE_LIKELY_MAX
+from rmqha.spark.layout import RECORD_DTYPES, RECORD_SIZE_LIKELY_MAX
 from rmqha.spark.segments import SegmentReader, as_array
 
 try:
@@ -20,6 +21,7 @@ except ImportError:
 crc32: Final[Callable[..., int]] = _crc32
 """CRC-32 as in zlib, by isal where it is installed (3 times as fast on 1 KiB bodies)."""
 
+_HEAD_SIZE: Final = RECORD_DTYPES[SysFlag.HOSTS_V6].itemsize
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
 
@@ -66,6 +68,19 @@ def _scan(file: SegmentReader, position: int, view: memoryview, *, check_crc: bo
         )
     scan = scan_records(view, 0, len(view), phy_offset_base=position, file_end=room, check_crc=check_crc)
     return scan._replace(end=room) if scan.stop is Stop.BLANK else scan
+
+
+def message_of(file: SegmentReader, position: int) -> tuple[str, int, int] | None:
+    """Topic, queue id and queue offset of the record at a position, by short reads; None: it is none of that place."""
+    at = position + file.segment.record_format.message_at
+    head = bytes(file.read(at, _HEAD_SIZE)).ljust(_HEAD_SIZE, b"\0")
+    kind = RECORD_DTYPES[int(np.frombuffer(head, RECORD_DTYPES[0], 1)["sys_flag"][0]) & SysFlag.HOSTS_V6]
+    fields = np.frombuffer(head, kind, 1)[0]
+    if fields["physical_offset"] != at or fields["body_size"] < 0:
+        return None
+    topic = bytes(file.read(at + kind.itemsize + int(fields["body_size"]), 1 + TOPIC_SIZE_MAX))
+    name = topic[1 : 1 + topic[0]] if topic else b""
+    return name.decode(errors="replace"), int(fields["queue_id"]), int(fields["queue_offset"])
 
 
 def foreign_record(file: SegmentReader, position: int, verdict: Verdict) -> StoreError:
