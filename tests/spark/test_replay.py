@@ -27,6 +27,7 @@ from rmqha.spark.replay import (
     ReplayDamageError,
     ReplayOptions,
     ReplayReport,
+    UnplacedFilesError,
     job,
     output,
     replay,
@@ -178,6 +179,36 @@ def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
         run(tmp_path / "gone", out)
     assert offsets(out) == log.offsets
     assert run(log.root, out).manifest is None
+
+
+def test_a_directory_that_takes_no_files_holds_back_no_other(
+    log: LogWriter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is committed, and that is said; the next one finishes it, and says so, as nobody had its totals."""
+    out = tmp_path / "out"
+
+    def get_in_the_way(tasks: Tasks) -> Iterator[task.TaskResult]:
+        (out / "topic=audit").touch()
+        return map(task.run_task, tasks)
+
+    with pytest.raises(
+        UnplacedFilesError, match=r"the run is committed, but .*topic=audit.* run the same again"
+    ) as told:
+        run(log.root, out, around=get_in_the_way)
+    report = told.value.report
+    assert report is not None
+    assert (report.messages, report.end) == (400, log.end)
+    assert Path(report.manifest or "").exists()
+    (out / "topic=audit").rename(tmp_path / "aside")
+    assert len(offsets(out)) == 267
+    (tmp_path / "aside").rename(out / "topic=audit")
+    with pytest.raises(UnplacedFilesError) as told:
+        run(log.root, out)
+    assert told.value.report is None
+    (out / "topic=audit").unlink()
+    assert run(log.root, out).manifest is None
+    assert offsets(out) == log.offsets
+    assert f"the run up to {log.end} was interrupted after its commit: 1 of its 3 files" in caplog.text
 
 
 def test_what_a_manifest_names_is_durable_before_it(
