@@ -17,7 +17,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from rmqha.errors import ConfigError, StoreError, StoreLockedError
-from rmqha.spark import OnCorrupt, ReadOptions, decoder
+from rmqha.spark import OnCorrupt, ReadOptions, decoder, iter_batches
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.queue_pruning import count_topics
@@ -33,10 +33,11 @@ from rmqha.spark.replay import (
     replay,
     task,
 )
+from rmqha.spark.replay.kept_rows import KeptRows
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
-from rmqha.spark.replay.sink import sync
+from rmqha.spark.replay.sink import ChecksumSink, sync
 from rmqha.spark.schema import KAFKA_COLUMNS
 from rmqha.spark.segments import open_filesystem
 from tests import stores
@@ -338,8 +339,11 @@ def test_a_log_that_is_cut_while_it_is_read_is_not_committed(
 def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(log.root, out, read={"topics": ("orders",)})
-    with pytest.raises(ConfigError, match=r"other options \(topics\)"):
+    with pytest.raises(ConfigError, match=r'\(--topic: \["orders"\] before, \["audit"\] now\)'):
         run(log.root, out, read={"topics": ("audit",)})
+    system = r"\(--system-topics: false before, true now, --topic: .* before, not given now\)"
+    with pytest.raises(ConfigError, match=system):
+        run(log.root, out, read={"include_system_topics": True})
     with pytest.raises(ConfigError, match="first run only"):
         run(log.root, out, read={"topics": ("orders",), "starting_offset": 0})
 
@@ -372,6 +376,19 @@ def test_an_output_that_lacks_its_newest_manifests_is_refused(lost: int, log: Lo
             path.unlink()
     run(log.root, out)
     assert offsets(out) == log.offsets
+
+
+def test_a_file_that_cannot_be_written_is_named(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a task says, a line is left: OUT may be full, or where rows wait."""
+    sink = ChecksumSink(LocalFileSystem(), "/dev/full")
+    with pytest.raises(StoreError, match="/dev/full cannot be written: No space left on device; repair that"):
+        sink.write(b"x" * (1 << 20))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/dev/null/none")
+    (batch, *_) = iter_batches(str(log.root))
+    with pytest.raises(
+        StoreError, match=r"in /dev/null/none \(SPARK_LOCAL_DIRS, TMPDIR\), cannot be written: Not a dir"
+    ):
+        KeptRows().keep(batch)
 
 
 def test_one_run_at_a_time(log: LogWriter, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.position import Anchor, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning, count_topics
-from rmqha.spark.replay.manifest import Manifest, encode, kept_options
+from rmqha.spark.replay.manifest import Manifest, differing_options, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport, TopicTotals, UnplacedFilesError
@@ -127,10 +127,8 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, con
             f"{options.out} already holds messages up to {last.end.offset}; a start is for the first run only"
         )
     if kept_options(options) != last.options:
-        ours, theirs = kept_options(options), last.options
-        differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
         raise ConfigError(
-            f"{options.out} was written with other options ({', '.join(differing)}): "
+            f"{options.out} was written with other options ({differing_options(options, last.options)}): "
             "use the same ones, or another --out"
         )
     problem = last.end.problem(log)
