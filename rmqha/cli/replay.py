@@ -32,7 +32,8 @@ Examples:
   rmqha replay /data/s --out /lake/all --master spark://10.0.0.7:7077
 
 \b
-Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written), 2 wrong usage.
+Exit codes: 0 done, 1 the log is damaged or the job failed (nothing was written, unless it says that the run is
+committed), 2 wrong usage.
 """
 )
 @click.argument("store")
@@ -86,6 +87,7 @@ def replay(store: str, out: str, **options: Any) -> None:
     except ImportError as error:
         hint = "pip install 'rmqha[spark]'; rmqha log dump needs none of it"
         raise CliError("replay needs PySpark, pyarrow and numpy", why=str(error), hint=hint) from None
+    from rmqha.spark.replay import UnplacedFilesError  # noqa: PLC0415
     from rmqha.spark.replay import replay as run  # noqa: PLC0415
 
     try:
@@ -93,6 +95,10 @@ def replay(store: str, out: str, **options: Any) -> None:
             report = run(_options(store, out, **options), _bar(stack))
     except ConfigError as error:
         raise click.UsageError(str(error), click.get_current_context()) from None
+    except UnplacedFilesError as error:
+        if error.report is not None:
+            _show(error.report)
+        raise
     except (OSError, pyarrow.ArrowException) as error:
         hint = "repair that and run the same again: it goes on where the last complete run ended"
         raise CliError(f"the replay failed: {error}", hint=hint) from error

@@ -23,7 +23,7 @@ from rmqha.spark.deleted import Deleted, shown_rows
 from rmqha.spark.lane_walk import Positions, Walk, walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.queue_pruning import Kept, QueuePruning
-from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, open_at
+from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, message_of, open_at
 from rmqha.spark.report import TOPICS_MET_MAX, CorruptRange, ReadReport
 from rmqha.spark.segments import Segment, SegmentReader, as_array
 from rmqha.spark.selection import count_system_rows, illegal_topics, select_by_properties, select_rows
@@ -136,11 +136,16 @@ class _SplitDecoder:
     def _read_kept(self, file: SegmentReader, position: int, kept: Kept) -> Generator[pa.RecordBatch, None, int]:
         """As :meth:`_read`, to the split's end; what need not be read is passed over, if the log goes on behind it.
 
-        The queues are believed as long as what is read ends where they say: else all is read up to where it does.
+        The queues are believed as long as what is read ends where they say: else all is read up to where it does. Once
+        they name a message that is not there, they are of another log, or of a tail that was cut: nothing is passed
+        over any more.
         """
-        at = kept.start
+        at, are_believed = kept.start, True
         for begin, end in (*kept.ranges, (kept.stop, kept.stop)):
-            if position == at and self._goes_on_at(file, begin):
+            last = kept.lasts.get(begin)
+            if position == at and last is not None and are_believed:
+                are_believed = message_of(file, last.start) == last[1:]
+            if position == at and are_believed and self._goes_on_at(file, begin):
                 position = begin
             position = yield from self._read(file, position, min(end, self._split.end), beyond=0)
             if self._stopped:

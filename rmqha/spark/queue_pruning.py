@@ -5,13 +5,15 @@ record that was dispatched, so what no queue names is read: the log's end, which
 brokers show to nobody, and all that a queue should name that is missing, damaged or behind. Only stretches that queues
 of other topics name without a gap are passed over. Where two queues name the same bytes, neither is believed.
 
-The reader itself looks, where a stretch was passed over, whether a record lies behind it (``decoder``).
+The reader itself looks whether the last record of a stretch is the message that its queue names, and another one lies
+behind (``decoder``): queues may tell of a tail that the log has no more, as in a copy that was made over a failover.
 
 Source: spec: commitlog §8
 """
 
 import bisect
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -41,10 +43,21 @@ QUEUE_COST_BYTES: Final = 256 << 10
 _WORTH: Final = 4
 """At least one part in so many of a split must be spared."""
 _UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-_NONE: Final = np.empty(0, _UNIT)
+_FOUND: Final = np.dtype([("offset", "i8"), ("size", "i4"), ("queue_offset", "i8")])
+_NONE: Final = np.empty(0, _FOUND)
 _UNUSED: Final = 1 << 62
+_QUEUE_ID: Final = re.compile("0|[1-9][0-9]*")
 _LIGHT_QUEUE: Final = "%LMQ%"
 """RocketMQ's queues of this name hold messages of other topics, whose own queues have them as well."""
+
+
+class Unit(NamedTuple):
+    """A record's start, and which message the queue that names it says to lie there."""
+
+    start: int
+    topic: str
+    queue_id: int
+    queue_offset: int
 
 
 class Kept(NamedTuple):
@@ -54,11 +67,13 @@ class Kept(NamedTuple):
         start: where the first record of the split begins; None: the queues do not tell.
         ranges: bytes ``[begin, end)``, ascending, none touching the next; each begins at a record or a blank.
         stop: where the first record behind the split begins, if what is passed over reaches to its end; else its end.
+        lasts: the last record of each stretch that is passed over, by that one's end.
     """
 
     start: int | None
     ranges: list[tuple[int, int]]
     stop: int
+    lasts: dict[int, Unit]
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,10 @@ class _QueueFile:
     path: str
     base: int
     size: int
+
+
+Queues = dict[str, dict[int, list[_QueueFile]]]
+"""By topic and queue id, the files of each queue in order."""
 
 
 class QueuePruning:
@@ -82,7 +101,7 @@ class QueuePruning:
         self._filesystem: Final = filesystem
         self._path: Final = path
         self._options: Final = options
-        self._queues: dict[str, list[list[_QueueFile]]] | None = None
+        self._queues: Queues | None = None
         self._bytes_read = 0
 
     @property
@@ -127,8 +146,8 @@ class QueuePruning:
         spared = end - begin - sum(stop - start for start, stop in kept.ranges)
         return kept if spared * _WORTH >= end - begin else None
 
-    def _listed(self) -> dict[str, list[list[_QueueFile]]]:
-        """By topic, the files of each of its queues."""
+    def _listed(self) -> Queues:
+        """All that the store has."""
         if self._queues is None:
             self._queues = {}
             if self.is_possible:
@@ -139,39 +158,53 @@ class QueuePruning:
                     logger.info("consume_queues.not_listed: the whole log is read: %s", error)
         return self._queues
 
-    def _tiles(
-        self, queues: dict[str, list[list[_QueueFile]]], segment: Segment, begin: int, end: int, *, log_end: int
-    ) -> "_Tiles | None":
-        starts, ends, wanted = list[Positions](), list[Positions](), list[Mask]()
+    def _tiles(self, queues: Queues, segment: Segment, begin: int, end: int, *, log_end: int) -> "_Tiles | None":
+        names, found = list[tuple[str, int]](), list[npt.NDArray[Any]]()
         before = segment.record_format.message_at
-        for topic, files_of_queues in queues.items():
-            is_wanted = is_wanted_topic(topic, self._options)
-            for files in files_of_queues:
+        for topic, of_topic in queues.items():
+            for queue_id, files in of_topic.items():
                 try:
                     units, read = _units_within(self._filesystem, files, begin + before, end + before)
                 except OSError as error:  # expired meanwhile, or not readable: then its messages lie in gaps
                     logger.info("consume_queue.not_read: %s", error)
                     continue
-                starts.append(units["offset"].astype(np.int64) - before)
-                ends.append(starts[-1] + before + units["size"])
-                wanted.append(np.full(len(units), is_wanted))
+                names.append((topic, queue_id))
+                found.append(units)
                 self._bytes_read += read
-        if not starts:
+        if not found:
             return None
-        tiles = _Tiles(np.concatenate(starts), np.concatenate(ends), np.concatenate(wanted))
+        units = np.concatenate(found)
+        queue = np.repeat(np.arange(len(names)), [len(one) for one in found])
+        wanted = np.array([is_wanted_topic(topic, self._options) for topic, _ in names], np.bool_)
+        starts, ends = units["offset"] - before, units["offset"] + units["size"]
+        tiles = _Tiles(names, starts, ends, queue, units["queue_offset"], wanted[queue])
         return tiles.sound(segment.base, min(segment.end, log_end), size_min=segment.record_format.size_min)
 
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Records ``[starts, ends)`` that queues name."""
+    """Records ``[starts, ends)`` that queues name; ``names``: topic and queue id by the numbers in ``queues``."""
 
+    names: list[tuple[str, int]]
     starts: Positions
     ends: Positions
+    queues: Positions
+    queue_offsets: Positions
     wanted: Mask
 
     def _take(self, which: Any) -> "_Tiles":
-        return _Tiles(self.starts[which], self.ends[which], self.wanted[which])
+        return _Tiles(
+            self.names,
+            self.starts[which],
+            self.ends[which],
+            self.queues[which],
+            self.queue_offsets[which],
+            self.wanted[which],
+        )
+
+    def _unit(self, tile: int) -> Unit:
+        topic, queue_id = self.names[int(self.queues[tile])]
+        return Unit(int(self.starts[tile]), topic, queue_id, int(self.queue_offsets[tile]))
 
     def sound(self, base: int, end: int, *, size_min: int) -> "_Tiles":
         """In order, those that lie in ``[base, end)`` and share no byte with another."""
@@ -187,14 +220,15 @@ class _Tiles:
         """All of ``[begin, end)`` but what tiles that are not wanted cover, stretch by stretch."""
         start = begin if is_start else self._first_start(begin)
         at = begin if start is None else start
-        ranges = list[tuple[int, int]]()
-        for stretch_begin, stretch_end in self._unwanted(at, end):
+        ranges, lasts = list[tuple[int, int]](), dict[int, Unit]()
+        for stretch_begin, last in self._unwanted(at, end):
             if at < stretch_begin:
                 ranges.append((at, stretch_begin))
-            at = stretch_end
+            at = int(self.ends[last])
+            lasts[at] = self._unit(last)
         if at < end:
             ranges.append((at, end))
-        return Kept(start, ranges, max(at, end))
+        return Kept(start, ranges, max(at, end), lasts)
 
     def _first_start(self, begin: int) -> int | None:
         """Where the first record at or after ``begin`` starts; None if no tile reaches that far."""
@@ -204,16 +238,16 @@ class _Tiles:
         return int(self.ends[before]) if before >= 0 and self.ends[before] >= begin else None
 
     def _unwanted(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Long stretches of neighbouring tiles that begin in ``[begin, end)`` and are not wanted."""
-        inside = ~self.wanted & (self.starts >= begin) & (self.starts < end)
+        """Long stretches of neighbouring tiles that begin in ``[begin, end)`` and are not wanted: start, last tile."""
+        inside = np.flatnonzero(~self.wanted & (self.starts >= begin) & (self.starts < end))
         starts, ends = self.starts[inside], self.ends[inside]
         if not starts.size:
             return
         breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
         firsts = np.concatenate([np.zeros(1, np.int64), breaks])
         lasts = np.concatenate([breaks, np.array([starts.size])]) - 1
-        runs = np.stack([starts[firsts], ends[lasts]], axis=1)
-        yield from (tuple(run) for run in runs[runs[:, 1] - runs[:, 0] >= SKIPPED_BYTES_MIN].tolist())
+        long = ends[lasts] - starts[firsts] >= SKIPPED_BYTES_MIN
+        yield from zip(starts[firsts[long]].tolist(), inside[lasts[long]].tolist(), strict=True)
 
 
 def count_topics(filesystem: fs.FileSystem, path: str, options: ReadOptions) -> int:
@@ -226,15 +260,18 @@ def count_topics(filesystem: fs.FileSystem, path: str, options: ReadOptions) -> 
         return 0
 
 
-def _list_queues(filesystem: fs.FileSystem, directory: str) -> dict[str, list[list[_QueueFile]]]:
-    files: defaultdict[str, defaultdict[str, list[_QueueFile]]] = defaultdict(lambda: defaultdict(list))
+def _list_queues(filesystem: fs.FileSystem, directory: str) -> Queues:
+    files: defaultdict[str, defaultdict[int, list[_QueueFile]]] = defaultdict(lambda: defaultdict(list))
     for info in filesystem.get_file_info(fs.FileSelector(directory, recursive=True, allow_not_found=True)):
         name = info.base_name
         if info.is_file and info.size >= UNIT_SIZE and len(name) == 20 and name.isdecimal():
             topic, *below = info.path.removeprefix(f"{directory}/").split("/")
-            if len(below) == 2 and not topic.startswith(_LIGHT_QUEUE):
-                files[topic][below[0]].append(_QueueFile(info.path, int(name), info.size))
-    return {topic: [sorted(one, key=lambda file: file.base) for one in of.values()] for topic, of in files.items()}
+            if len(below) == 2 and _QUEUE_ID.fullmatch(below[0]) and not topic.startswith(_LIGHT_QUEUE):
+                files[topic][int(below[0])].append(_QueueFile(info.path, int(name), info.size))
+    return {
+        topic: {queue_id: sorted(one, key=lambda file: file.base) for queue_id, one in of.items()}
+        for topic, of in files.items()
+    }
 
 
 def _units_within(
@@ -252,7 +289,7 @@ def _units_within(
         def opened(file: _QueueFile) -> _FileUnits:
             if file not in units_of:
                 data = stack.enter_context(filesystem.open_input_file(file.path))
-                units_of[file] = _FileUnits(data, file.size // UNIT_SIZE)
+                units_of[file] = _FileUnits(data, file.size // UNIT_SIZE, first=file.base // UNIT_SIZE)
             return units_of[file]
 
         units_of = dict[_QueueFile, _FileUnits]()
@@ -265,9 +302,10 @@ def _units_within(
 class _FileUnits:
     """The offsets of one queue file's units, for a search; unused space counts as behind everything."""
 
-    def __init__(self, data: Any, count: int) -> None:
+    def __init__(self, data: Any, count: int, *, first: int) -> None:
         self._data = data
         self._count = count
+        self._first = first
         self.bytes_read = 0
 
     def __len__(self) -> int:
@@ -281,8 +319,11 @@ class _FileUnits:
         """Units of messages in ``[begin, end)``, and the last one before them."""
         low = max(0, bisect.bisect_left(self, begin) - 1)
         units = self._read(low, bisect.bisect_left(self, end, lo=low))
-        found: npt.NDArray[Any] = units[(units["size"] > 0) & (units["size"] != FILLER_SIZE)]
-        return found
+        found: npt.NDArray[Any] = np.empty(len(units), _FOUND)
+        found["offset"], found["size"] = units["offset"], units["size"]
+        found["queue_offset"] = np.arange(self._first + low, self._first + low + len(units))
+        is_message = (units["size"] > 0) & (units["size"] != FILLER_SIZE)
+        return np.compress(is_message, found)
 
     def _read(self, begin: int, end: int) -> npt.NDArray[Any]:
         data = self._data.read_at((end - begin) * UNIT_SIZE, begin * UNIT_SIZE)

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rmqha.codec.record.entry_scan import scan_entry
+from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
-from rmqha.spark.layout import RECORD_SIZE_LIKELY_MAX
+from rmqha.spark.layout import RECORD_DTYPES, RECORD_SIZE_LIKELY_MAX
 from rmqha.spark.segments import SegmentReader, as_array
 
 try:
@@ -20,6 +21,8 @@ except ImportError:
 crc32: Final[Callable[..., int]] = _crc32
 """CRC-32 as in zlib, by isal where it is installed (3 times as fast on 1 KiB bodies)."""
 
+_HEAD_SIZE: Final = RECORD_DTYPES[SysFlag.HOSTS_V6].itemsize
+_TAIL_SIZE: Final = 1 + 255 + 2
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
 
@@ -68,6 +71,42 @@ def _scan(file: SegmentReader, position: int, view: memoryview, *, check_crc: bo
     return scan._replace(end=room) if scan.stop is Stop.BLANK else scan
 
 
+class _Message(NamedTuple):
+    """What a record says at a place, true or not, but its body; ``size`` is what its lengths add up to."""
+
+    physical_offset: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    size: int
+
+
+def _message_at(file: SegmentReader, at: int) -> _Message | None:
+    """By short reads; None: the file ends before its topic."""
+    head = bytes(file.read(at, _HEAD_SIZE)).ljust(_HEAD_SIZE, b"\0")
+    kind = RECORD_DTYPES[int(np.frombuffer(head, RECORD_DTYPES[0], 1)["sys_flag"][0]) & SysFlag.HOSTS_V6]
+    fields = np.frombuffer(head, kind, 1)[0]
+    topic_at = at + kind.itemsize + int(fields["body_size"])
+    if fields["body_size"] < 0 or topic_at >= file.segment.end:
+        return None
+    tail = bytes(file.read(topic_at, _TAIL_SIZE)).ljust(_TAIL_SIZE, b"\0")
+    topic_end = 1 + tail[0]
+    properties = int.from_bytes(tail[topic_end : topic_end + 2], "big")
+    size = topic_at - at + topic_end + 2 + properties
+    return _Message(
+        int(fields["physical_offset"]), tail[1:topic_end], int(fields["queue_id"]), int(fields["queue_offset"]), size
+    )
+
+
+def message_of(file: SegmentReader, position: int) -> tuple[str, int, int] | None:
+    """Topic, queue id and queue offset of the record at a position; None: it does not say that it lies there."""
+    at = position + file.segment.record_format.message_at
+    found = _message_at(file, at)
+    if found is None or found.physical_offset != at:
+        return None
+    return found.topic.decode(errors="replace"), found.queue_id, found.queue_offset
+
+
 def foreign_record(file: SegmentReader, position: int, verdict: Verdict) -> StoreError:
     """The error for a record of another format."""
     return StoreError(f"{file.segment.path} holds {verdict.reason} (physical offset {position})")
@@ -88,16 +127,32 @@ def find_record(file: SegmentReader, position: int, *, end: int, or_blank: bool 
 def find_next(file: SegmentReader, position: int, *, end: int) -> int | None:
     """Where a record or a blank goes on behind the damage at ``position``; None: none begins before ``end``.
 
-    A blank may be a part of the damaged record's body. If that record's size leads beyond it to where the log goes on,
-    the size is right.
+    What is found first may be a part of the damaged record's body. If that one's lengths, or else its size, lead to
+    where the log goes on, or ends, they are right: whatever lies before that is its own.
     """
     found = find_record(file, position + 1, end=end, or_blank=True)
-    if found is None or judge(file, found, check_crc=False).is_record:
-        return found
+    if found is None:
+        return None
+    for size in _sizes_at(file, position):
+        behind = position + size
+        if behind == found:
+            return found
+        if found < behind < file.segment.end and judge(file, behind, check_crc=False).stop in {Stop.END, Stop.BLANK}:
+            return behind
+        if behind == end:
+            return None
+    return found
+
+
+def _sizes_at(file: SegmentReader, position: int) -> Iterator[int]:
+    """Of a damaged record: what its lengths add up to, and what it says itself, one of which may be the damage."""
     kind = file.segment.record_format
-    behind = position + kind.size_of(file.peek(position, kind.fixed_size))
-    is_over = found < behind < file.segment.end and judge(file, behind, check_crc=False).stop in {Stop.END, Stop.BLANK}
-    return behind if is_over else found
+    head = file.peek(position, kind.fixed_size)
+    if kind.has_entries:
+        yield kind.message_at + int.from_bytes(head[kind.message_at - 4 : kind.message_at], "big", signed=True)
+    elif (message := _message_at(file, position)) is not None:
+        yield message.size
+    yield kind.size_of(head)
 
 
 def open_at(file: SegmentReader, position: int, *, end: int) -> int | None:

@@ -42,7 +42,7 @@ class SourceOptions:
     Attributes:
         logs: broker name to path or URI; one log unless ``path`` was a JSON object.
         read: filters, times and choices that all logs share.
-        starting: where to begin, ending: where to end (batch only).
+        starting: where to begin, ending: where to end (a stream refuses it).
         split_bytes: log bytes of one task at most; None: a batch's by its cores, ``SPLIT_BYTES`` of a stream.
         partitions_min: wanted number of tasks at least.
         bytes_per_trigger_max: log bytes of one micro-batch of a stream.

@@ -30,6 +30,17 @@ class LogStreamReader(spark.DataSourceStreamReader):
     """Follows logs. Where a batch ends, its subclasses say."""
 
     def __init__(self, source: SourceOptions, columns: tuple[str, ...]) -> None:
+        """Nothing is read yet.
+
+        Raises:
+            ConfigError: an end is asked for.
+        """
+        if source.ending != "latest" or source.read.ending_timestamp_ms is not None:
+            raise ConfigError(
+                f"{'endingTimestamp' if source.ending == 'latest' else 'endingOffsets'} is for a batch, as a stream "
+                "has no end: leave it out, and trigger(availableNow=True) ends the query with what is there now; or "
+                "read up to there by spark.read"
+            )
         self._source = source
         self._read = replace(source.read, columns=columns)
         self._known_ends: dict[str, Position] = {}

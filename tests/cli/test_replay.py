@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 
 from rmqha.spark import java, replay
 from rmqha.spark.options import SYSTEM_PREFIXES, SYSTEM_TOPICS
-from rmqha.spark.replay import job
+from rmqha.spark.replay import job, output
 from tests.spark.in_process import in_process
 from tests.spark.queues import large_store
 
@@ -133,6 +133,27 @@ def test_messages_of_deleted_topics_are_counted(tmp_path: Path, capsys: Output) 
     assert json.loads(Path(manifest).read_text())["deleted"] == len(gone) > 0
     assert run(["replay", str(store), "--out", str(tmp_path / "out2"), "--include-deleted"]) == 0
     assert "deleted topics" not in capsys.readouterr().err
+
+
+def test_a_committed_run_whose_files_cannot_be_moved_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """With all that is told of any other run: the next one has totals of its own."""
+    store, out = str(unpack("basic", tmp_path)), str(tmp_path / "out")
+
+    def full(path: str) -> None:
+        if path.startswith(f"{out}/topic="):
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "sync", full)
+        assert run(["replay", store, "--out", out]) == 1
+    told = capsys.readouterr()
+    assert "records read" in told.out
+    assert "the broker's own topics" in told.err
+    assert "the run is committed, but files of it cannot be put in their places" in told.err
+    assert run(["replay", store, "--out", out]) == 0
+    assert "Nothing new" in capsys.readouterr().out
 
 
 def test_damage_is_named_and_exits_with_1(tmp_path: Path, capsys: Output) -> None:

@@ -58,6 +58,27 @@ def test_a_record_inside_a_body_is_no_record(body_size: int, tmp_path: Path) -> 
         assert split_offsets(tmp_path, split_bytes)[0] == writer.offsets
 
 
+@pytest.mark.parametrize("at", [0, 2, 4, 7, 84, 86], ids=lambda at: f"byte-{at}")
+def test_a_record_inside_a_damaged_body_is_no_record(at: int, tmp_path: Path) -> None:
+    """Whichever of its size, its magic code and its body's length is not what it was; a blank there is none, either."""
+    writer = LogWriter(tmp_path, file_size=8 << 20)
+    for number in range(40):
+        image_at = writer.end + 88 + 50
+        image = record(image_at, b"forged", topic=b"audit") if number % 4 else struct.pack(">II", 40, BLANK)
+        writer.append(bytes(50) + image + bytes(300))
+    victims = (10, 12, 21, 30)
+    for victim in victims:
+        start = writer.offsets[victim]
+        byte = writer.path(start).read_bytes()[start + at]
+        writer.write(start + at, bytes([byte ^ 1]))
+    report = ReadReport()
+    sound = [offset for number, offset in enumerate(writer.offsets) if number not in victims]
+    assert offsets(tmp_path, report, on_corrupt=OnCorrupt.SKIP) == sound
+    assert [damage[:2] for damage in report.corrupt] == [
+        (writer.offsets[victim], writer.offsets[victim + 1]) for victim in victims
+    ]
+
+
 def test_stale_records_behind_a_blank_are_not_read(log: LogWriter) -> None:
     """A log that was cut and rolled over keeps old, perfectly valid records after the blank's header."""
     stale_at = log.end + 200

@@ -72,9 +72,28 @@ def test_both_bounds_count(log: LogWriter) -> None:
     assert numbers(log, offsets(log.root, topics=("gone",))) == [8, 10, 12, 14, 16, 18]
 
 
-def test_no_table_says_that_nothing_is_deleted(log: LogWriter) -> None:
-    (log.root / "config" / "topics.json").unlink()
+def test_no_table_says_that_nothing_is_deleted(log: LogWriter, caplog: pytest.LogCaptureFixture) -> None:
+    """A copy of the log alone has none; of more of a store it is told, once."""
+    table = log.root / "config" / "topics.json"
+    table.unlink()
+    assert offsets(log.root) == offsets(log.root) == log.offsets
+    assert [record.getMessage() for record in caplog.records] == [
+        f"topics_table.missing: {table} is missing: messages of topics that were deleted cannot be told from others"
+    ]
+    caplog.clear()
+    table.parent.rename(log.root / "elsewhere")
     assert offsets(log.root) == log.offsets
+    assert not caplog.records
+
+
+def test_the_backup_tells_where_the_table_is_missing(log: LogWriter, caplog: pytest.LogCaptureFixture) -> None:
+    table = log.root / "config" / "topics.json"
+    table.rename(f"{table}.bak")
+    assert numbers(log, offsets(log.root)) == REST
+    assert f"{table} is missing: its backup says which topics are deleted" in caplog.text
+    Path(f"{table}.bak").write_text("{")
+    with pytest.raises(StoreError, match=r"topics\.json\.bak does not say which topics are deleted"):
+        offsets(log.root)
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,30 @@ def test_what_is_not_dispatched_yet_is_read(tmp_path: Path) -> None:
     assert report.bytes_read < 0.3 * store.log.end
 
 
+@pytest.mark.parametrize("is_ledger", [False, True])
+@pytest.mark.usefixtures("_always")
+def test_queues_of_a_tail_that_was_cut_are_not_believed(is_ledger: bool, tmp_path: Path) -> None:
+    """The new tail's records are as long as the old one's, so they begin where the queues say that others do."""
+
+    def store(name: str, tail: str) -> Store:
+        root = tmp_path / name
+        made = Store(LedgerWriter(root) if is_ledger else LogWriter(root))
+        for number in range(600):
+            before = "rare" if number % 100 == 50 else "much"
+            made.put(before if number < 300 else tail, 0, b"x" * 200)
+        made.dispatch()
+        return made
+
+    old, new = store("old", "much"), store("new", "rare")
+    assert new.log.offsets == old.log.offsets
+    shutil.rmtree(new.log.root / "consumequeue")
+    shutil.copytree(old.log.root / "consumequeue", new.log.root / "consumequeue")
+    expected = scanned(new.log.root, "rare")
+    assert len(expected) == 303
+    for split_bytes in (1 << 40, 30_000):
+        assert pruned(new.log.root, "rare", split_bytes) == expected
+
+
 def test_a_pattern_finds_topics_too(tmp_path: Path) -> None:
     store, report = large_store(tmp_path / "store"), ReadReport()
     assert len(offsets(store.log.root, report, topic_pattern="ra.*")) == 20

@@ -17,7 +17,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from rmqha.errors import ConfigError, StoreError, StoreLockedError
-from rmqha.spark import OnCorrupt, ReadOptions, decoder
+from rmqha.spark import OnCorrupt, ReadOptions, decoder, iter_batches
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.queue_pruning import count_topics
@@ -27,15 +27,17 @@ from rmqha.spark.replay import (
     ReplayDamageError,
     ReplayOptions,
     ReplayReport,
+    UnplacedFilesError,
     job,
     output,
     replay,
     task,
 )
+from rmqha.spark.replay.kept_rows import KeptRows
 from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
-from rmqha.spark.replay.sink import sync
+from rmqha.spark.replay.sink import ChecksumSink, sync
 from rmqha.spark.schema import KAFKA_COLUMNS
 from rmqha.spark.segments import open_filesystem
 from tests import stores
@@ -180,6 +182,36 @@ def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
     assert run(log.root, out).manifest is None
 
 
+def test_a_directory_that_takes_no_files_holds_back_no_other(
+    log: LogWriter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is committed, and that is said; the next one finishes it, and says so, as nobody had its totals."""
+    out = tmp_path / "out"
+
+    def get_in_the_way(tasks: Tasks) -> Iterator[task.TaskResult]:
+        (out / "topic=audit").touch()
+        return map(task.run_task, tasks)
+
+    with pytest.raises(
+        UnplacedFilesError, match=r"the run is committed, but .*topic=audit.* run the same again"
+    ) as told:
+        run(log.root, out, around=get_in_the_way)
+    report = told.value.report
+    assert report is not None
+    assert (report.messages, report.end) == (400, log.end)
+    assert Path(report.manifest or "").exists()
+    (out / "topic=audit").rename(tmp_path / "aside")
+    assert len(offsets(out)) == 267
+    (tmp_path / "aside").rename(out / "topic=audit")
+    with pytest.raises(UnplacedFilesError) as told:
+        run(log.root, out)
+    assert told.value.report is None
+    (out / "topic=audit").unlink()
+    assert run(log.root, out).manifest is None
+    assert offsets(out) == log.offsets
+    assert f"the run up to {log.end} was interrupted after its commit: 1 of its 3 files" in caplog.text
+
+
 def test_what_a_manifest_names_is_durable_before_it(
     log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,8 +339,11 @@ def test_a_log_that_is_cut_while_it_is_read_is_not_committed(
 def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(log.root, out, read={"topics": ("orders",)})
-    with pytest.raises(ConfigError, match=r"other options \(topics\)"):
+    with pytest.raises(ConfigError, match=r'\(--topic: \["orders"\] before, \["audit"\] now\)'):
         run(log.root, out, read={"topics": ("audit",)})
+    system = r"\(--system-topics: false before, true now, --topic: .* before, not given now\)"
+    with pytest.raises(ConfigError, match=system):
+        run(log.root, out, read={"include_system_topics": True})
     with pytest.raises(ConfigError, match="first run only"):
         run(log.root, out, read={"topics": ("orders",), "starting_offset": 0})
 
@@ -320,6 +355,40 @@ def test_an_output_without_manifests_is_refused(log: LogWriter, tmp_path: Path) 
     Path(report.manifest or "").unlink()
     with pytest.raises(StoreError, match=r"topic=\S+ is there, but no manifest"):
         run(log.root, out)
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_an_output_that_lacks_its_newest_manifests_is_refused(lost: int, log: LogWriter, tmp_path: Path) -> None:
+    """As a copy that was made while a run moved its files: what that run wrote would be there twice."""
+    out, manifests = tmp_path / "out", list[Path]()
+    for _ in range(3):
+        manifests.append(Path(run(log.root, out).manifest or ""))
+        for _ in range(50):
+            log.append(b"later", topic=b"orders")
+    kept = manifests[-lost - 1]
+    for path in manifests[-lost:]:
+        path.unlink()
+    missing = rf"manifest-{kept.stem.split('-')[2]}-\*\.json is missing"
+    with pytest.raises(StoreError, match=rf"{kept.name}, but {lost} files .*topic=orders/part-.*{missing}"):
+        run(log.root, out)
+    for path in out.glob("topic=*/*"):
+        if path.name > f"part-{kept.stem.split('-')[2]}":
+            path.unlink()
+    run(log.root, out)
+    assert offsets(out) == log.offsets
+
+
+def test_a_file_that_cannot_be_written_is_named(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a task says, a line is left: OUT may be full, or where rows wait."""
+    sink = ChecksumSink(LocalFileSystem(), "/dev/full")
+    with pytest.raises(StoreError, match="/dev/full cannot be written: No space left on device; repair that"):
+        sink.write(b"x" * (1 << 20))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/dev/null/none")
+    (batch, *_) = iter_batches(str(log.root))
+    with pytest.raises(
+        StoreError, match=r"in /dev/null/none \(SPARK_LOCAL_DIRS, TMPDIR\), cannot be written: Not a dir"
+    ):
+        KeptRows().keep(batch)
 
 
 def test_one_run_at_a_time(log: LogWriter, tmp_path: Path) -> None:

@@ -45,6 +45,24 @@ def test_what_it_cannot_do_is_refused(log: LogWriter) -> None:
         reader(log.root, until="confirmed", addresses="127.0.0.1:10911")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("endingOffsets", "100"), ("endingOffsets", '{"broker": 100}'), ("endingTimestamp", "2026-11-21T10:00:00Z")],
+)
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_an_end_is_refused(
+    log: LogWriter, name: str, value: str, is_limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rather than passed over, with what lies behind it in the sink; whichever Spark it is."""
+    source = RmqhaDataSource({"path": str(log.root), name: value})
+    if not is_limited:
+        monkeypatch.setattr(datasource, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=rf"{name} is for a batch.*trigger\(availableNow=True\)"):
+        source.streamReader(source.schema())
+    latest = RmqhaDataSource({"path": str(log.root), "endingOffsets": "latest"})
+    assert latest.streamReader(latest.schema())
+
+
 def test_an_older_spark_gets_this_one(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     source = RmqhaDataSource({"path": str(log.root)})
     assert not isinstance(source.streamReader(source.schema()), UnlimitedStreamReader)

@@ -2,6 +2,14 @@
 
 from rmqha.spark.replay.job import replay
 from rmqha.spark.replay.options import OutputFormat, ReplayOptions
-from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport
+from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport, UnplacedFilesError
 
-__all__ = ["OutputFormat", "Progress", "ReplayDamageError", "ReplayOptions", "ReplayReport", "replay"]
+__all__ = [
+    "OutputFormat",
+    "Progress",
+    "ReplayDamageError",
+    "ReplayOptions",
+    "ReplayReport",
+    "UnplacedFilesError",
+    "replay",
+]

@@ -16,10 +16,10 @@ from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.position import Anchor, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning, count_topics
-from rmqha.spark.replay.manifest import Manifest, encode, kept_options
+from rmqha.spark.replay.manifest import Manifest, differing_options, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
 from rmqha.spark.replay.output import Output
-from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport, TopicTotals
+from rmqha.spark.replay.report import Progress, ReplayDamageError, ReplayReport, TopicTotals, UnplacedFilesError
 from rmqha.spark.replay.runner import Runner, start_spark
 from rmqha.spark.replay.task import ALWAYS_READ, ReplayTask, TaskResult
 from rmqha.spark.report import CorruptRange
@@ -51,6 +51,7 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
         StoreError: Spark failed; or nobody says what replicas hold; or the store cannot be read, is not the one of the
             earlier runs, lost what was to come next, or was cut meanwhile.
         ReplayDamageError: damage, unless ``on_corrupt`` says otherwise. Nothing is committed.
+        UnplacedFilesError: all is committed, but some files have to be moved to their places by the next run.
     """
     if not options.out:
         raise ConfigError("the output's directory has no name")
@@ -83,8 +84,17 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
             anchor = planned if report.end == end else last_record_before(log, report.end)
             anchor = anchor or (last.end.anchor if last else None)
             manifest = encode(options, report, Position(report.end, anchor, blank_behind(log, report.end)))
-            report.manifest = output.commit(begin, report.end, files=report.files, manifest=manifest)
+            _commit(output, report, manifest)
     return report
+
+
+def _commit(output: Output, report: ReplayReport, manifest: bytes) -> None:
+    try:
+        report.manifest = output.commit(report.begin, report.end, files=report.files, manifest=manifest)
+    except UnplacedFilesError as error:
+        report.manifest = output.path_of(report.begin, report.end)
+        error.report = report
+        raise
 
 
 def _check_apart(options: ReplayOptions) -> None:
@@ -117,10 +127,8 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, con
             f"{options.out} already holds messages up to {last.end.offset}; a start is for the first run only"
         )
     if kept_options(options) != last.options:
-        ours, theirs = kept_options(options), last.options
-        differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
         raise ConfigError(
-            f"{options.out} was written with other options ({', '.join(differing)}): "
+            f"{options.out} was written with other options ({differing_options(options, last.options)}): "
             "use the same ones, or another --out"
         )
     problem = last.end.problem(log)

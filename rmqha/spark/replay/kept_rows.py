@@ -7,6 +7,8 @@ from typing import IO
 
 import pyarrow as pa
 
+from rmqha.spark.replay.sink import writing
+
 
 class KeptRows:
     """Batches in a file, mapped: they take no memory that the kernel could not have back."""
@@ -16,15 +18,16 @@ class KeptRows:
 
     def keep(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows, as they lie in the file."""
-        if self._file is None:
-            directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]  # where Spark has room for such
-            self._file = tempfile.TemporaryFile(dir=directory or None)  # noqa: SIM115 - see close
-        begin = self._file.seek(0, os.SEEK_END)
-        begin += -begin % mmap.ALLOCATIONGRANULARITY
-        self._file.seek(begin)
-        written = batch.serialize()
-        self._file.write(written)
-        self._file.flush()
+        directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]  # where Spark has room for such
+        with writing(f"a file of rows that wait, in {directory or tempfile.gettempdir()} (SPARK_LOCAL_DIRS, TMPDIR),"):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=directory or None)  # noqa: SIM115 - see close
+            begin = self._file.seek(0, os.SEEK_END)
+            begin += -begin % mmap.ALLOCATIONGRANULARITY
+            self._file.seek(begin)
+            written = batch.serialize()
+            self._file.write(written)
+            self._file.flush()
         mapped = mmap.mmap(self._file.fileno(), written.size, offset=begin, prot=mmap.PROT_READ)
         return pa.ipc.read_record_batch(pa.py_buffer(mapped), batch.schema)
 

@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -27,6 +28,19 @@ _NOT_KEPT: Final = {
 """Options that may differ from run to run without changing what the output as a whole means."""
 _NEWER_OPTIONS: Final = {"include_deleted": False}
 """Of which older manifests know nothing."""
+_OF_COMMAND: Final = {
+    "columns": "--columns",
+    "topics": "--topic",
+    "topic_pattern": "--topic-pattern",
+    "queues": "--queue",
+    "keys": "--key",
+    "tags": "--tag",
+    "include_system_topics": "--system-topics",
+    "include_deleted": "--include-deleted",
+    "decompress": "--decompress",
+    "broker_name": "--broker-name",
+    "format": "--format",
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,20 @@ def kept_options(options: ReplayOptions) -> dict[str, Any]:
     read = asdict(replace(options.read, on_corrupt=ReadOptions.on_corrupt))
     kept = {name: list(value) if isinstance(value, tuple) else value for name, value in read.items()}
     return {name: value for name, value in kept.items() if name not in _NOT_KEPT} | {"format": str(options.format)}
+
+
+def differing_options(options: ReplayOptions, before: Mapping[str, Any]) -> str:
+    """Which of these options are others than those of an earlier run, by the names that the command has for them."""
+    now = kept_options(options)
+    return ", ".join(
+        f"{_OF_COMMAND.get(name, name)}: {_told(before.get(name))} before, {_told(now.get(name))} now"
+        for name in sorted(now.keys() | before.keys())
+        if now.get(name) != before.get(name)
+    )
+
+
+def _told(value: object) -> str:
+    return "not given" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def encode(options: ReplayOptions, report: ReplayReport, end: Position) -> bytes:

@@ -14,6 +14,7 @@ import fcntl
 import logging
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -26,7 +27,7 @@ from pyarrow import fs
 from rmqha.errors import StoreError, StoreLockedError
 from rmqha.spark.replay.manifest import Manifest, decode, manifest_name
 from rmqha.spark.replay.paths import partition_directory
-from rmqha.spark.replay.report import OutputFile
+from rmqha.spark.replay.report import OutputFile, UnplacedFilesError
 from rmqha.spark.replay.sink import sync
 from rmqha.spark.replay.task import TaskResult
 from rmqha.spark.segments import open_filesystem
@@ -37,6 +38,7 @@ _META: Final = "_rmqha"
 _STAGING: Final = "staging"
 _MANIFEST: Final = re.compile(r"manifest-\d{20}-\d{20}\.json")
 """Not a copy that somebody keeps beside it."""
+_PART: Final = re.compile(r"/?topic=[^/]+/part-(\d{20})-\d{20}[^/]*$")
 
 
 class Output:
@@ -82,7 +84,7 @@ class Output:
         """The newest run's; None before the first.
 
         Raises:
-            StoreError: a manifest is damaged, one between two others is missing, or messages are here without any.
+            StoreError: a manifest is damaged or missing: one between two others, the newest one, or all of them.
         """
         infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))
         names = sorted(info.base_name for info in infos if _MANIFEST.fullmatch(info.base_name))
@@ -90,11 +92,25 @@ class Output:
             if one.split("-")[2].removesuffix(".json") != following.split("-")[1]:
                 raise StoreError(f"{self._meta}: no manifest between {one} and {following}; restore it")
         if names:
-            return self._read(names[-1])
+            last = self._read(names[-1])
+            self._check_newest(names[-1], last.end.offset)
+            return last
         for info in self._filesystem.get_file_info(fs.FileSelector(self._root)):
             if info.base_name.startswith("topic="):
                 raise StoreError(f"{info.path} is there, but no manifest: choose another --out, or empty this one")
         return None
+
+    def _check_newest(self, name: str, end: int) -> None:
+        """Files of a later run would be written once more, by other names if the log has grown since."""
+        infos = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
+        begins = ((info.path, _PART.fullmatch(info.path.removeprefix(self._root))) for info in infos)
+        later = sorted(path for path, begin in begins if begin and int(begin[1]) >= end)
+        if later:
+            raise StoreError(
+                f"{self._meta}: the newest manifest is {name}, but {len(later)} files hold what a later run wrote, "
+                f"{later[0]} for one: manifest-{end:020d}-*.json is missing, as in a copy that was made during a run; "
+                "restore it, or, if it is lost, remove those files, which the next run writes anew"
+            )
 
     def _read(self, name: str) -> Manifest:
         path = f"{self._meta}/{name}"
@@ -117,13 +133,21 @@ class Output:
             raise
 
     def recover(self, last: Manifest | None) -> None:
-        """Finish a committed run that was interrupted, and remove the leftovers of one that was not committed.
+        """Finish a committed run that was interrupted, which is told, and remove the leftovers of one that was not.
 
         Raises:
             StoreError: a file of the committed run is neither where it was staged nor in its place.
+            UnplacedFilesError: some cannot be moved.
         """
-        if last is not None:
-            self._move_files(last.files)
+        if last is not None and (moved := self._move_files(last.files)):
+            logger.warning(
+                "replay.finished: the run up to %d was interrupted after its commit: %d of its %d files are in their "
+                "places now; its totals, and what it left out, are in %s",
+                last.end.offset,
+                moved,
+                len(last.files),
+                self.path_of(last.begin, last.end.offset),
+            )
         self._remove_staging()
 
     def _remove_staging(self) -> None:
@@ -158,10 +182,17 @@ class Output:
     def _staged(self, file: OutputFile) -> str:
         return f"{self._meta}/{file.staged}/{file.path}"
 
+    def path_of(self, begin: int, end: int) -> str:
+        """Of the manifest of this run."""
+        return f"{self._meta}/{manifest_name(begin, end)}"
+
     def commit(self, begin: int, end: int, *, files: Sequence[OutputFile], manifest: bytes) -> str:
-        """Make a run part of the output, all of it or nothing; the manifest's path."""
-        name = manifest_name(begin, end)
-        temporary, final = f"{self._meta}/.{name}", f"{self._meta}/{name}"
+        """Make a run part of the output, all of it or nothing; the manifest's path.
+
+        Raises:
+            UnplacedFilesError: it is, but some of its files are not in their places yet.
+        """
+        temporary, final = f"{self._meta}/.{manifest_name(begin, end)}", self.path_of(begin, end)
         with self._filesystem.open_output_stream(temporary) as stream:
             stream.write(manifest)
         if self._is_local:
@@ -179,26 +210,41 @@ class Output:
             for directory, _, _ in os.walk(staging):
                 sync(directory)
 
-    def _move_files(self, files: Sequence[OutputFile]) -> None:
+    def _move_files(self, files: Sequence[OutputFile]) -> int:
+        """How many were moved. A directory that takes none holds back no other."""
         staging = {path.rpartition("/")[2] for path in self._staging()}
-        unmoved = [file for file in files if file.staged.partition("/")[0] in staging]
-        directories = sorted({file.path.rpartition("/")[0] for file in unmoved})
-        for directory in directories:
-            self._filesystem.create_dir(f"{self._root}/{directory}", recursive=True)
-        for file in unmoved:
-            staged, place = self._staged(file), f"{self._root}/{file.path}"
-            if self._is_file(staged):
-                self._filesystem.move(staged, place)
-            elif not self._is_file(place):
-                raise StoreError(
-                    f"{file.path} belongs to a committed run, but is neither in {self._uri} nor in {staged}, where it "
-                    f"was to be moved from: bring it back, or choose another --out; if you removed it, remove "
-                    f"{self._meta}/{file.staged.partition('/')[0]}, too"
-                )
-        if self._is_local:
-            for directory in directories:
-                sync(f"{self._root}/{directory}")
+        unmoved = defaultdict[str, list[OutputFile]](list)
+        for file in files:
+            if file.staged.partition("/")[0] in staging:
+                unmoved[file.path.rpartition("/")[0]].append(file)
+        moved, problems = 0, list[OSError]()
+        for directory, files_of_topic in sorted(unmoved.items()):
+            try:
+                self._filesystem.create_dir(f"{self._root}/{directory}", recursive=True)
+                moved += sum([self._move(file) for file in files_of_topic])
+                if self._is_local:
+                    sync(f"{self._root}/{directory}")
+            except OSError as error:
+                problems.append(error)
+        if self._is_local and unmoved:
             sync(self._root)
+        if problems:
+            raise UnplacedFilesError(problems, self._meta)
+        return moved
+
+    def _move(self, file: OutputFile) -> bool:
+        """Whether it was not in its place yet."""
+        staged, place = self._staged(file), f"{self._root}/{file.path}"
+        if self._is_file(staged):
+            self._filesystem.move(staged, place)
+            return True
+        if not self._is_file(place):
+            raise StoreError(
+                f"{file.path} belongs to a committed run, but is neither in {self._uri} nor in {staged}, where it "
+                f"was to be moved from: bring it back, or choose another --out; if you removed it, remove "
+                f"{self._meta}/{file.staged.partition('/')[0]}, too"
+            )
+        return False
 
     def _is_file(self, path: str) -> bool:
         return bool(self._filesystem.get_file_info(path).type == fs.FileType.File)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreError
 from rmqha.spark.report import CorruptRange
 
 
@@ -124,6 +124,23 @@ class ReplayDamageError(CorruptLogError):
         listed = "; ".join(f"[{one.start}, {one.end}) {one.reason}" for one in corrupt[:10])
         more = f"; and {len(corrupt) - 10} more" if len(corrupt) > 10 else ""
         super().__init__(corrupt[0].start, f"{len(corrupt)} damaged range(s), nothing was written: {listed}{more}")
+
+
+class UnplacedFilesError(StoreError):
+    """A run is committed, but files of it are not in their places yet.
+
+    Attributes:
+        report: of that run; None: an earlier one's, which this one was to finish.
+    """
+
+    report: ReplayReport | None = None
+
+    def __init__(self, problems: list[OSError], waiting_in: str) -> None:
+        more = f" (and {len(problems) - 1} more directories)" if len(problems) > 1 else ""
+        super().__init__(
+            f"the run is committed, but files of it cannot be put in their places: {problems[0]}{more}. They wait in "
+            f"{waiting_in}; repair that and run the same again, which moves them"
+        )
 
 
 def _camel(name: str) -> str:

@@ -2,10 +2,13 @@
 
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyarrow import fs
 
+from rmqha.errors import StoreError
 from rmqha.spark.records import crc32
 
 
@@ -16,8 +19,10 @@ class ChecksumSink(io.RawIOBase):
         super().__init__()
         self.size = 0
         self.crc32 = 0
-        self._stream = filesystem.open_output_stream(path)
-        self._local_path = path if isinstance(filesystem, fs.LocalFileSystem) else None
+        self._path = path
+        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
+        with writing(path):
+            self._stream = filesystem.open_output_stream(path)
 
     def writable(self) -> bool:
         """Always."""
@@ -26,7 +31,8 @@ class ChecksumSink(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Take all of it."""
         view = memoryview(data)
-        self._stream.write(view)
+        with writing(self._path):
+            self._stream.write(view)
         self.crc32 = crc32(view, self.crc32)
         self.size += view.nbytes
         return view.nbytes
@@ -39,10 +45,25 @@ class ChecksumSink(io.RawIOBase):
         """Finish the file; a manifest may name it afterwards, so a local one is forced to the device."""
         if self.closed:
             return
-        self._stream.close()
-        super().close()
-        if self._local_path is not None:
-            sync(self._local_path)
+        with writing(self._path):
+            self._stream.close()
+            super().close()
+            if self._is_local:
+                sync(self._path)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """What fails within names the path: of what a task says, Spark passes on a line.
+
+    Raises:
+        StoreError: the system does not let it be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise StoreError(f"{path} cannot be written: {reason}; repair that and run the same again") from error
 
 
 def sync(path: str) -> None:
