@@ -366,7 +366,8 @@ class DLedgerServer:
         """Answered once the vote is durable."""
 
         def work(now: float) -> Callable[[], None]:
-            return partial(question.answer, self.elector.handle_vote(request, now=now), question.base)
+            answer = self.elector.handle_vote(request, now=now, asker=question.connection)
+            return partial(question.answer, answer, question.base)
 
         self._maintain(work, question)
 
