@@ -99,8 +99,12 @@ class Membership:
         connections: Mapping[str, PeerConnection],
         ask: AskMetadata,
         append_barrier: Callable[[], None],
+        on_told: Callable[[], None] = lambda: None,
     ) -> None:
-        """Of a member that begins to run; ``append_barrier`` appends an entry of its term while it leads."""
+        """Of a member that begins to run.
+
+        ``append_barrier`` appends an entry of its term while it leads; ``on_told``: whether it may lead may be another.
+        """
         self._disk: Final = disk
         self._store: Final = store
         self._state: Final = store.member_state
@@ -112,7 +116,9 @@ class Membership:
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
         addresses = {peer: join_address(*address) for peer, address in options.peers.items()}
         self._process: Final = process
-        self.lists: Final = MemberLists(options.store.self_id, addresses, connections, ask, process=process)
+        self.lists: Final = MemberLists(
+            options.store.self_id, addresses, connections, ask, process=process, on_told=on_told
+        )
         self._known_of: tuple[str, int] | None = None
         """Of which leader, in which term, it is known which members it has."""
         self._leaders: Members | None = None
@@ -156,6 +162,11 @@ class Membership:
             f"majorities of these lists need not meet, so it does not lead, and is not elected: {_NEXT}"
         )
 
+    @property
+    def may_lead(self) -> bool:
+        """Not by a list whose majorities may miss what is committed, nor while another process is known with its id."""
+        return not self.not_to_lead and self.lists.rivals.of(self._state.self_id) is None
+
     def troubles(self) -> list[str]:
         """What is wrong with the lists of members, as this member knows.
 
@@ -163,7 +174,7 @@ class Membership:
         """
         if self.not_to_lead:
             return [self.not_to_lead]
-        state, found, rivals = self._state, self.lists.differences(), self.lists.rivals.troubles()
+        state, found, rivals = self._state, self.lists.differences(), self._rivals()
         if self._pusher.checker is not None:
             return rivals + [
                 f"{peer} {its}, and {state.self_id}, which leads, {own}: {_NEXT}" for peer, its, own in found
@@ -175,6 +186,9 @@ class Membership:
             if state.leader_id in {peer, None}
         ]
 
+    def _rivals(self) -> list[str]:
+        return self.lists.rivals.troubles(self.lists.counted())
+
     def told_in(self, status: MemberStatus) -> MemberStatus:
         """What this member tells of itself, with what is known here."""
         return replace(
@@ -183,7 +197,7 @@ class Membership:
             not_to_lead=self.not_to_lead or None,
             process=self._process,
             counted=self.lists.counted(),
-            rivals=tuple(self.lists.rivals.troubles()) or None,
+            rivals=tuple(self._rivals()) or None,
         )
 
     def _look(self) -> dict[str, Any]:
