@@ -134,10 +134,9 @@ class DLedgerServer:
         self._stopping: Final = trio.Event()
 
     def _make_transfer(self) -> LeadershipTransfer:
+        parts = (self.store, self.pusher, frozenset(self._options.peers))
         return LeadershipTransfer(
-            self.store,
-            self.pusher,
-            frozenset(self._options.peers),
+            *parts,
             options=self._options.transfer,
             ask=self.rpc.ask_to_take_over,
             elect=self._take_leadership,
@@ -158,11 +157,8 @@ class DLedgerServer:
         return frozenset(peer for peer in self.rpc.connected if self.rpc.connections[peer].heard_at >= since)
 
     def _may_lead(self) -> bool:
-        return (
-            (self._broker is None or self._broker.may_lead)
-            and self.store.write_error is None
-            and self.membership.may_lead
-        )
+        is_able = self.store.write_error is None and (self._broker is None or self._broker.may_lead)
+        return is_able and self.membership.may_lead
 
     def _may_take_over(self) -> bool:
         return self._may_lead() and self._giving_way.may_take_over(now=trio.current_time())

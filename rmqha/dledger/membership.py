@@ -28,10 +28,8 @@ logger = structlog.get_logger()
 
 MEMBERS_FILE: Final = "members"
 _LOOKS_AGAIN_S: Final = 1.0
-_NEXT: Final = (
-    "correct dLegerPeers (--peers) where it is wrong, and start that member again; "
-    "see docs/dledger.md, 'A member with another list'"
-)
+_SEE: Final = "see docs/dledger.md, 'A member with another list'"
+_NEXT: Final = f"correct dLegerPeers (--peers) where it is wrong, and start that member again; {_SEE}"
 
 
 def find_other_group(options: ServerOptions, disk: Disk) -> OtherMembers | None:
@@ -114,14 +112,17 @@ class Membership:
         self._peers: Final[Members] = tuple(sorted(options.peers))
         self._group: Final = options.group
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
-        addresses = {peer: join_address(*address) for peer, address in options.peers.items()}
+        self._addresses: Final = {peer: join_address(*address) for peer, address in options.peers.items()}
         self._process: Final = process
         self.lists: Final = MemberLists(
-            options.store.self_id, addresses, connections, ask, process=process, on_told=on_told
+            options.store.self_id, self._addresses, connections, ask, process=process, on_told=on_told
         )
         self._known_of: tuple[str, int] | None = None
         """Of which leader, in which term, it is known which members it has."""
         self._leaders: Members | None = None
+        self._denied: tuple[tuple[str, int], float] | None = None
+        """Which leader, in which term, did not lead as who is found at its address has it, and since when."""
+        self._leak_s: Final = options.elector.leak_s
         self._committed_by: tuple[str, Members] | None = None
         """The leader that committed last by a list whose majorities need not meet this member's, and that list."""
         self._asked_in = -1
@@ -187,7 +188,22 @@ class Membership:
         ]
 
     def _rivals(self) -> list[str]:
-        return self.lists.rivals.troubles(self.lists.counted())
+        """Of whom two processes are known, in words.
+
+        A process that ended its leadership sends no heartbeats: who follows for longer than it does without them, hears
+        another one's.
+        """
+        found = self.lists.rivals.troubles(self.lists.counted())
+        if self._denied is None or self._denied[0] != (self._state.leader_id, self._state.curr_term):
+            return found
+        (leader, _), since = self._denied
+        if trio.current_time() <= since + self._leak_s + _LOOKS_AGAIN_S:
+            return found
+        trouble = (
+            f"two processes are {leader}: it follows one, and that at {self._addresses[leader]}, where it looks for "
+            f"{leader}, says that it does not lead: stop the one that is not to be; {_SEE}"
+        )
+        return [*found, trouble]
 
     def told_in(self, status: MemberStatus) -> MemberStatus:
         """What this member tells of itself, with what is known here."""
@@ -286,8 +302,13 @@ class Membership:
             return None
 
         def on_answer(response: MetadataResponse | None) -> None:
-            if response is not None and response.leader_id == leader and members_of(response):
-                self._known_of, self._leaders = (leader, term), members_of(response)
+            if response is None or response.code != MetadataResponse().code:
+                return
+            if response.leader_id != leader:
+                if self._denied is None or self._denied[0] != (leader, term):
+                    self._denied = (leader, term), trio.current_time()
+            elif members_of(response):
+                self._known_of, self._leaders, self._denied = (leader, term), members_of(response), None
 
         if self._known_of != (leader, term):
             self._ask(leader, on_answer)
