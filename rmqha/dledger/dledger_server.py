@@ -125,19 +125,18 @@ class DLedgerServer:
             connected=lambda: self.rpc.connected,
         )
         self._laggards: Final = Laggards(store, self.pusher)
-        self.membership: Final = self._make_membership()
-        waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards]
-        waiting += [broker] if broker is not None else []
+        brokers = [] if broker is None else [broker]
+        waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards, *brokers]
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         self._maintainer: Final = StateMaintainer(self.elector, TermFile(disk, options.store.default_path), store, self)
+        self.membership: Final = self._make_membership()
         self._role_log: Final = RoleLog(self._id)
         self._stopping: Final = trio.Event()
 
     def _make_transfer(self) -> LeadershipTransfer:
+        parts = (self.store, self.pusher, frozenset(self._options.peers))
         return LeadershipTransfer(
-            self.store,
-            self.pusher,
-            frozenset(self._options.peers),
+            *parts,
             options=self._options.transfer,
             ask=self.rpc.ask_to_take_over,
             elect=self._take_leadership,
@@ -147,7 +146,10 @@ class DLedgerServer:
 
     def _make_membership(self) -> Membership:
         rpc, parts = self.rpc, (self._options, self._disk, self.store, self.pusher, str(self._now_ms()))
-        return Membership(*parts, connections=rpc.connections, ask=rpc.ask_metadata, append_barrier=self.barrier.append)
+        append, wakeup = self.barrier.append, self._maintainer.wakeup
+        return Membership(
+            *parts, connections=rpc.connections, ask=rpc.ask_metadata, append_barrier=append, on_told=wakeup
+        )
 
     def _answering(self) -> frozenset[str]:
         """Who is connected, and has sent something since a leader would have been given up: none that stands still."""
@@ -156,7 +158,7 @@ class DLedgerServer:
 
     def _may_lead(self) -> bool:
         is_able = self.store.write_error is None and (self._broker is None or self._broker.may_lead)
-        return is_able and not self.membership.not_to_lead
+        return is_able and self.membership.may_lead
 
     def _may_take_over(self) -> bool:
         return self._may_lead() and self._giving_way.may_take_over(now=trio.current_time())
@@ -357,8 +359,7 @@ class DLedgerServer:
             else:
                 question.answer(GetEntriesResponse(code, None, () if entry is None else (entry,)), base)
 
-        connection = question.connection
-        now = trio.current_time()
+        connection, now = question.connection, trio.current_time()
         self.reads.ask(request.begin_index, tell, now=now, is_wanted=lambda: connection.takes_answers)
         self._maintainer.wakeup()
 
@@ -366,7 +367,8 @@ class DLedgerServer:
         """Answered once the vote is durable."""
 
         def work(now: float) -> Callable[[], None]:
-            return partial(question.answer, self.elector.handle_vote(request, now=now), question.base)
+            vote = self.elector.handle_vote(request, now=now, asker=question.connection)
+            return partial(question.answer, vote, question.base)
 
         self._maintain(work, question)
 

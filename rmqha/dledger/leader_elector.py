@@ -10,6 +10,8 @@ Where this differs from DLedger 0.3.1.2 (spec: dledger §7.2 W4, §7.3 rows 10 a
 * Nobody leads a term in which it voted for another, though a quorum of others votes for it: after a restart its file
   would not tell that it had led.
 * Who follows a leader has voted for it: one whose directory was emptied had, and does not know. DLedger may lead twice.
+* A vote is one process's, and it leads a term once: who asks again by another connection, or in a term in which it has
+  been followed, may be another process with that id, as a copy of its store is. It gets a vote in the next term.
 * A log that was dropped for a leader's still counts when votes are given, until that has come so far.
 * A leader that hears of a higher term steps down, even while a quorum answers; so it does when its disk has failed.
 
@@ -17,8 +19,6 @@ Source: spec: dledger §4; dledger-all-0.3.1.2 DLedgerLeaderElector.java.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
 from math import inf
 from typing import Final
 
@@ -35,37 +35,12 @@ from rmqha.dledger.vote import (
     VoteResponse,
     VoteResult,
 )
+from rmqha.dledger.vote_round import Beat, ParseResult, Round
 
 _Code = DLedgerResponseCode
 _ASK_AGAIN_S: Final = 0.02
 """A member takes over a term at its next round; DLedger's are 10 ms apart."""
-
-
-class ParseResult(Enum):
-    """What a round of votes has come to."""
-
-    WAIT_TO_REVOTE = 0
-    REVOTE_IMMEDIATELY = 1
-    PASSED = 2
-    WAIT_TO_VOTE_NEXT = 3
-
-
-@dataclass(slots=True)
-class _Round:
-    """One question to all members, and their answers; UNKNOWN for those that gave none."""
-
-    number: int
-    waits_until: float
-    answers: dict[str, VoteResponse] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Beat:
-    """One heartbeat to all others."""
-
-    sent_at: float
-    number: int
-    answers: dict[str, HeartBeatResponse] = field(default_factory=dict)
+_NOBODY: Final = object()
 
 
 class DLedgerLeaderElector:
@@ -104,12 +79,14 @@ class DLedgerLeaderElector:
         """Make it durable before anything is sent or answered, then set None."""
         self._known_max_term = -1
         self._needs_term = state.curr_vote_for == state.self_id
+        self._voted_by: object = _NOBODY
+        """By what the vote of this term was asked for; nobody, if this is not known, or it has led already."""
         self._is_forced = False
         """The term was raised from outside: the first round waits."""
         self._next_vote_at = now
         self._parsed = ParseResult.WAIT_TO_REVOTE
-        self._round: _Round | None = None
-        self._beat: _Beat | None = None
+        self._round: Round | None = None
+        self._beat: Beat | None = None
         self._number = 0
         self._heard_at = now
         """Of the leader; as a leader: of a quorum."""
@@ -193,13 +170,15 @@ class DLedgerLeaderElector:
             low, high = options.min_take_leadership_vote_interval_s, options.max_take_leadership_vote_interval_s
         self._next_vote_at = max(now, self._yields_until) + low + (high - low) * self._random() + extra_s
 
-    def handle_vote(self, request: VoteRequest, *, now: float) -> VoteResponse:
-        """Answer another member's question; :attr:`unsaved` is to be durable first."""
+    def handle_vote(self, request: VoteRequest, *, now: float, asker: object = None) -> VoteResponse:
+        """Answer another member's question, which came by ``asker``; :attr:`unsaved` is to be durable first."""
         if request.leader_id == self._state.self_id:
             return VoteResponse(VoteResult.REJECT_UNEXPECTED_LEADER, self._state.curr_term)
-        return self._judge(request, now=now)
+        return self._judge(request, asker, now=now)
 
-    def _judge(self, request: VoteRequest, *, now: float) -> VoteResponse:  # noqa: PLR0911 - a table, row by row
+    def _judge(  # noqa: PLR0911 - a table, row by row
+        self, request: VoteRequest, asker: object, *, now: float
+    ) -> VoteResponse:
         state, term = self._state, self._state.curr_term
         mine = max((state.ledger_end_term, state.ledger_end_index), state.vote_floor)
         if request.leader_id not in self._peers:
@@ -213,7 +192,8 @@ class DLedgerLeaderElector:
         if request.term > term:
             self._become_candidate(request.term, now=now, force=True)
             return VoteResponse(VoteResult.REJECT_TERM_NOT_READY, term)
-        if state.curr_vote_for not in {None, request.leader_id}:
+        is_repeated = state.curr_vote_for == request.leader_id and self._voted_by is asker
+        if state.curr_vote_for is not None and not is_repeated:
             has_leader = state.leader_id is not None
             result = VoteResult.REJECT_ALREADY_HAS_LEADER if has_leader else VoteResult.REJECT_ALREADY_VOTED
             return VoteResponse(result, term)
@@ -223,7 +203,7 @@ class DLedgerLeaderElector:
         if request.leader_id != state.self_id and is_equal and term == self._term_to_take and self._may_lead():
             return VoteResponse(VoteResult.REJECT_TAKING_LEADERSHIP, term)
         if state.curr_vote_for is None:
-            state.curr_vote_for = request.leader_id
+            state.curr_vote_for, self._voted_by = request.leader_id, asker
             self._save()
         return VoteResponse(VoteResult.ACCEPT, term)
 
@@ -247,6 +227,7 @@ class DLedgerLeaderElector:
         if state.leader_id is not None:
             return HeartBeatResponse(_Code.INCONSISTENT_LEADER, state.curr_term)
         state.change_to_follower(request.term, request.leader_id)
+        self._voted_by = _NOBODY
         if state.curr_vote_for is None:
             state.curr_vote_for = request.leader_id
             self._save()
@@ -277,7 +258,7 @@ class DLedgerLeaderElector:
         self._is_proof_wanted = False
         self._next_beat_at = now + self._options.heart_beat_time_interval_s
         self._number += 1
-        self._beat = _Beat(now, self._number)
+        self._beat = Beat(now, self._number)
         self._count_beats(now=now)
         return self._to_others(HeartBeatRequest(self._state.self_id, self._state.curr_term))
 
@@ -311,8 +292,8 @@ class DLedgerLeaderElector:
         request = VoteRequest(state.self_id, state.curr_term, state.ledger_end_index, state.ledger_end_term)
         self._number += 1
         until = now + self._options.heart_beat_time_interval_s + self._random()
-        self._round = _Round(self._number, until)
-        self._round.answers[state.self_id] = self._judge(request, now=now)
+        self._round = Round(self._number, until)
+        self._round.answers[state.self_id] = self._judge(request, self, now=now)
         out = self._to_others(request)
         self._look_at_answers(now=now)
         return out

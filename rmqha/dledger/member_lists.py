@@ -69,6 +69,7 @@ class MemberLists:
         ask: AskMetadata,
         *,
         process: str,
+        on_told: Callable[[], None] = lambda: None,
     ) -> None:
         """Nobody has told yet.
 
@@ -78,6 +79,7 @@ class MemberLists:
             connections: to each other member, by its id.
             ask: asks one.
             process: this one, another for each.
+            on_told: called when one has told, after which this member may lead, or may no longer.
         """
         self._self_id: Final = self_id
         self.rivals: Final = RivalMembers(self_id, process, own)
@@ -85,6 +87,7 @@ class MemberLists:
         self._members: Final[Members] = tuple(sorted(own))
         self._connections: Final = connections
         self._ask: Final = ask
+        self._on_told: Final = on_told
         self._told: Final[dict[str, tuple[float, dict[str, str] | None]]] = {}
         """When the connection began by which it was told, and what was."""
 
@@ -99,6 +102,7 @@ class MemberLists:
             if response is not None:
                 self._told[peer] = since, _peers_of(response)
                 self.rivals.note(peer, _peers_of(response) or {}, response.rmqha_status)
+                self._on_told()
 
         self._ask(peer, on_answer)
 

@@ -28,10 +28,8 @@ logger = structlog.get_logger()
 
 MEMBERS_FILE: Final = "members"
 _LOOKS_AGAIN_S: Final = 1.0
-_NEXT: Final = (
-    "correct dLegerPeers (--peers) where it is wrong, and start that member again; "
-    "see docs/dledger.md, 'A member with another list'"
-)
+_SEE: Final = "see docs/dledger.md, 'A member with another list'"
+_NEXT: Final = f"correct dLegerPeers (--peers) where it is wrong, and start that member again; {_SEE}"
 
 
 def find_other_group(options: ServerOptions, disk: Disk) -> OtherMembers | None:
@@ -99,8 +97,12 @@ class Membership:
         connections: Mapping[str, PeerConnection],
         ask: AskMetadata,
         append_barrier: Callable[[], None],
+        on_told: Callable[[], None] = lambda: None,
     ) -> None:
-        """Of a member that begins to run; ``append_barrier`` appends an entry of its term while it leads."""
+        """Of a member that begins to run.
+
+        ``append_barrier`` appends an entry of its term while it leads; ``on_told``: whether it may lead may be another.
+        """
         self._disk: Final = disk
         self._store: Final = store
         self._state: Final = store.member_state
@@ -110,12 +112,17 @@ class Membership:
         self._peers: Final[Members] = tuple(sorted(options.peers))
         self._group: Final = options.group
         self._path: Final = f"{options.store.default_path}/{MEMBERS_FILE}"
-        addresses = {peer: join_address(*address) for peer, address in options.peers.items()}
+        self._addresses: Final = {peer: join_address(*address) for peer, address in options.peers.items()}
         self._process: Final = process
-        self.lists: Final = MemberLists(options.store.self_id, addresses, connections, ask, process=process)
+        self.lists: Final = MemberLists(
+            options.store.self_id, self._addresses, connections, ask, process=process, on_told=on_told
+        )
         self._known_of: tuple[str, int] | None = None
         """Of which leader, in which term, it is known which members it has."""
         self._leaders: Members | None = None
+        self._denied: tuple[tuple[str, int], float] | None = None
+        """Which leader, in which term, did not lead as who is found at its address has it, and since when."""
+        self._leak_s: Final = options.elector.leak_s
         self._committed_by: tuple[str, Members] | None = None
         """The leader that committed last by a list whose majorities need not meet this member's, and that list."""
         self._asked_in = -1
@@ -156,6 +163,11 @@ class Membership:
             f"majorities of these lists need not meet, so it does not lead, and is not elected: {_NEXT}"
         )
 
+    @property
+    def may_lead(self) -> bool:
+        """Not by a list whose majorities may miss what is committed, nor while another process is known with its id."""
+        return not self.not_to_lead and self.lists.rivals.of(self._state.self_id) is None
+
     def troubles(self) -> list[str]:
         """What is wrong with the lists of members, as this member knows.
 
@@ -163,7 +175,7 @@ class Membership:
         """
         if self.not_to_lead:
             return [self.not_to_lead]
-        state, found, rivals = self._state, self.lists.differences(), self.lists.rivals.troubles()
+        state, found, rivals = self._state, self.lists.differences(), self._rivals()
         if self._pusher.checker is not None:
             return rivals + [
                 f"{peer} {its}, and {state.self_id}, which leads, {own}: {_NEXT}" for peer, its, own in found
@@ -175,6 +187,24 @@ class Membership:
             if state.leader_id in {peer, None}
         ]
 
+    def _rivals(self) -> list[str]:
+        """Of whom two processes are known, in words.
+
+        A process that ended its leadership sends no heartbeats: who follows for longer than it does without them, hears
+        another one's.
+        """
+        found = self.lists.rivals.troubles(self.lists.counted())
+        if self._denied is None or self._denied[0] != (self._state.leader_id, self._state.curr_term):
+            return found
+        (leader, _), since = self._denied
+        if trio.current_time() <= since + self._leak_s + _LOOKS_AGAIN_S:
+            return found
+        trouble = (
+            f"two processes are {leader}: it follows one, and that at {self._addresses[leader]}, where it looks for "
+            f"{leader}, says that it does not lead: stop the one that is not to be; {_SEE}"
+        )
+        return [*found, trouble]
+
     def told_in(self, status: MemberStatus) -> MemberStatus:
         """What this member tells of itself, with what is known here."""
         return replace(
@@ -183,7 +213,7 @@ class Membership:
             not_to_lead=self.not_to_lead or None,
             process=self._process,
             counted=self.lists.counted(),
-            rivals=tuple(self.lists.rivals.troubles()) or None,
+            rivals=tuple(self._rivals()) or None,
         )
 
     def _look(self) -> dict[str, Any]:
@@ -272,8 +302,13 @@ class Membership:
             return None
 
         def on_answer(response: MetadataResponse | None) -> None:
-            if response is not None and response.leader_id == leader and members_of(response):
-                self._known_of, self._leaders = (leader, term), members_of(response)
+            if response is None or response.code != MetadataResponse().code:
+                return
+            if response.leader_id != leader:
+                if self._denied is None or self._denied[0] != (leader, term):
+                    self._denied = (leader, term), trio.current_time()
+            elif members_of(response):
+                self._known_of, self._leaders, self._denied = (leader, term), members_of(response), None
 
         if self._known_of != (leader, term):
             self._ask(leader, on_answer)

@@ -5,7 +5,7 @@ whose list has that. Members of rmqha tell one another which process they find a
 """
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from rmqha.codec.dledger_wire import MemberStatus
@@ -15,6 +15,7 @@ _SEEN_MAX: Final = 64
 """The last processes of a member that are remembered: others may tell of one that has ended."""
 _PROCESS_SIZE_MAX: Final = 64
 """Characters; a time in milliseconds has 13."""
+_SEE: Final = "see docs/dledger.md, 'A member with another list'"
 
 
 class Rival(NamedTuple):
@@ -26,11 +27,15 @@ class Rival(NamedTuple):
 
 class _Told(NamedTuple):
     addresses: Mapping[str, str]
-    counted: Mapping[str, str]
+    unknown: Mapping[str, str]
+    """The processes it counts that this member had not found as those members."""
 
 
 class RivalMembers:
-    """What the others have told, until they tell anew: who is away may have acknowledged with the other process."""
+    """What the others have told, until they tell anew: who is away may have acknowledged with the other process.
+
+    So may one that counts nobody at present, as it was started again, or the other process was.
+    """
 
     def __init__(self, self_id: str, process: str, addresses: Mapping[str, str]) -> None:
         """Nobody has told yet; ``process`` is this one, ``addresses`` is its list."""
@@ -43,12 +48,19 @@ class RivalMembers:
 
     def note(self, peer: str, addresses: Mapping[str, str], status: MemberStatus | None) -> None:
         """``peer``, of which this is the status, has that list; None: it tells no status."""
-        status = status or MemberStatus()
-        counted = (status.counted or {}).items()
-        mine = {member: process for member, process in counted if member in self._addresses and _is_kept(process)}
-        self._told[peer] = _Told(addresses, mine)
-        if status.process is not None and status.process not in self._seen[peer] and _is_kept(status.process):
-            self._seen[peer].append(status.process)
+        status, seen = status or MemberStatus(), self._seen
+        if status.process is not None and status.process not in seen[peer] and _is_kept(status.process):
+            seen[peer].append(status.process)
+        before = self._told.get(peer, _Told({}, {}))
+        addresses = addresses or before.addresses
+        kept = {member: process for member, process in before.unknown.items() if _is_at(member, before, addresses)}
+        counted = {member: process for member, process in (status.counted or {}).items() if _is_kept(process)}
+        unknown = {
+            member: process
+            for member, process in (kept | counted).items()
+            if member in self._addresses and process not in seen[member]
+        }
+        self._told[peer] = _Told(addresses, unknown)
 
     def process_of(self, member: str) -> str | None:
         """The last process that this member has found as ``member``; None: who is there does not say."""
@@ -57,26 +69,38 @@ class RivalMembers:
     def of(self, member: str) -> Rival | None:
         """Who counts, as ``member``, another process than any that this one has found where it looks for it."""
         seen = self._seen[member]
-        for teller, (addresses, counted) in sorted(self._told.items()):
+        for teller, (addresses, unknown) in sorted(self._told.items()):
             place = addresses.get(member)
             if place is None or is_same_address(place, self._addresses[member]):
                 continue
-            if seen and counted.get(member, seen[-1]) not in seen:
+            if seen and unknown.get(member, seen[-1]) not in seen:
                 return Rival(teller, place)
         return None
 
-    def troubles(self) -> list[str]:
-        """Which votes do not count here, and why."""
+    def troubles(self, counted: Collection[str]) -> list[str]:
+        """Which votes do not count here, and why; ``counted`` are the others that this member finds at present."""
         found = [(member, self.of(member)) for member in sorted(self._addresses)]
-        return [self._trouble(member, rival) for member, rival in found if rival is not None]
+        return [self._trouble(member, rival, counted) for member, rival in found if rival is not None]
 
-    def _trouble(self, member: str, rival: Rival) -> str:
+    def _trouble(self, member: str, rival: Rival, counted: Collection[str]) -> str:
+        here, there, teller = self._addresses[member], rival.address, rival.teller
         what = "it is not elected" if member == self._self_id else f"no vote of {member} counts here"
+        if member != self._self_id and member not in counted:
+            return (
+                f"it does not find {member} at {here}, where its list has it, and {teller} has it at {there}: {what} "
+                f"until this member, if {member} has moved, or else {teller} is started again with the right list; "
+                f"{_SEE}"
+            )
         return (
-            f"two processes are {member}, at {self._addresses[member]} as it has it, and at {rival.address} as "
-            f"{rival.teller} has it: {what} until one of them is stopped for good, and {rival.teller} (if that is gone "
-            "for good, this member) started again with the same list; see docs/dledger.md, 'A member with another list'"
+            f"two processes are {member}, at {here} as it has it, and at {there} as {teller} has it: {what} until one "
+            f"of them is stopped for good, and {teller} (if that is gone for good, this member) started again with the "
+            f"same list; {_SEE}"
         )
+
+
+def _is_at(member: str, before: _Told, addresses: Mapping[str, str]) -> bool:
+    """Whether the list still has ``member`` where it was found."""
+    return member in before.addresses and addresses.get(member) == before.addresses[member]
 
 
 def _is_kept(process: str) -> bool:

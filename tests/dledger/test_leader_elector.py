@@ -61,7 +61,7 @@ class TestVote:
             ({"curr_vote_for": "n2"}, ASK, VoteResult.REJECT_ALREADY_VOTED, 5),
             ({}, replace(ASK, term=6), VoteResult.REJECT_TERM_NOT_READY, 5),
             ({"ledger_end_term": 6}, replace(ASK, ledger_end_term=6), VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, 6),
-            ({"curr_vote_for": "n1"}, ASK, VoteResult.ACCEPT, 5),
+            ({"curr_vote_for": "n1"}, ASK, VoteResult.REJECT_ALREADY_VOTED, 5),
             ({}, replace(ASK, ledger_end_term=5, ledger_end_index=0), VoteResult.ACCEPT, 5),
         ],
     )
@@ -106,6 +106,34 @@ class TestVote:
         assert member.handle_vote(ASK, now=0).result is VoteResult.ACCEPT
         assert member.unsaved == TermVote(5, "n1")
         assert member.handle_vote(replace(ASK, leader_id="n2"), now=0).result is VoteResult.REJECT_ALREADY_VOTED
+
+    def test_who_leads_its_term_gets_no_vote_in_it_again(self) -> None:
+        """Another process with its id did, and two led one term."""
+        state = state_of()
+        member = elector(state)
+        assert member.handle_vote(ASK, now=0, asker="A").result is VoteResult.ACCEPT
+        assert member.handle_vote(ASK, now=0, asker="A").result is VoteResult.ACCEPT, "its answer may have been lost"
+        assert member.handle_heart_beat(HeartBeatRequest("n1", 5), now=0).code == Code.SUCCESS
+        for asker in ("A", "B"):
+            answer = member.handle_vote(ASK, now=1, asker=asker)
+            assert answer == VoteResponse(VoteResult.REJECT_ALREADY_HAS_LEADER, 5)
+        member.on_leader_gone("n1", now=2)
+        assert member.handle_vote(ASK, now=2, asker="A").result is VoteResult.REJECT_ALREADY_VOTED
+
+    def test_who_is_followed_without_a_vote_before_gets_none(self) -> None:
+        member = elector(state_of())
+        member.handle_heart_beat(HeartBeatRequest("n1", 5), now=0)
+        assert member.handle_vote(ASK, now=1).result is VoteResult.REJECT_ALREADY_HAS_LEADER
+
+    def test_a_vote_is_one_process_s(self) -> None:
+        """Another with its id asked before the first one led: both would have led. So it is after a restart, too."""
+        member = elector(state_of())
+        assert member.handle_vote(ASK, now=0, asker="A").result is VoteResult.ACCEPT
+        assert member.handle_vote(ASK, now=0, asker="B").result is VoteResult.REJECT_ALREADY_VOTED
+        assert member.handle_vote(replace(ASK, term=6), now=0, asker="B").result is VoteResult.REJECT_TERM_NOT_READY
+        member.tick(now=0.01)
+        assert member.handle_vote(replace(ASK, term=6), now=0.02, asker="B").result is VoteResult.ACCEPT
+        assert member.handle_vote(replace(ASK, term=6), now=0.02, asker="A").result is VoteResult.REJECT_ALREADY_VOTED
 
     def test_a_higher_term_is_taken_over_before_a_vote_in_it(self) -> None:
         state = state_of()
@@ -317,6 +345,11 @@ class Message:
     content: object = field(compare=False)
 
 
+def id_of(process: str) -> str:
+    """Of ``n0`` and of its copy, ``n0-copy``."""
+    return process.partition("-")[0]
+
+
 class Group:
     """Members on a network; each has a file for its term, which a restart reads."""
 
@@ -330,6 +363,8 @@ class Group:
         self.leaders: dict[int, tuple[str, int]] = {}
         self.lives = dict.fromkeys(self.peers, 0)
         self.votes: dict[tuple[str, int], str] = {}
+        self.given: dict[tuple[str, int], tuple[str, int]] = {}
+        self.has_copy = False
         self.parted: frozenset[str] = frozenset()
         self.loss = 0.0
         for peer in self.peers:
@@ -337,12 +372,19 @@ class Group:
 
     def start(self, peer: str) -> None:
         saved = self.files[peer]
-        state = MemberState(peer, curr_term=saved.curr_term, curr_vote_for=saved.vote_leader)
-        self.lives[peer] += 1
+        state = MemberState(id_of(peer), curr_term=saved.curr_term, curr_vote_for=saved.vote_leader)
+        self.lives[peer] = self.lives.get(peer, 0) + 1
         self.members[peer] = (
             state,
             DLedgerLeaderElector(state, self.peers, options=OPTIONS, random=self.chance.random, now=self.now),
         )
+
+    def start_copy(self, peer: str) -> None:
+        """Of its file as it is now; the others answer it, and ask the former."""
+        copy, self.has_copy = f"{peer}-copy", True
+        self.files[copy] = self.files[peer]
+        self.votes |= {(copy, term): vote for (voter, term), vote in self.votes.items() if voter == peer}
+        self.start(copy)
 
     def send(self, source: str, to: str, content: object) -> None:
         if (source in self.parted) == (to in self.parted) and self.chance.random() >= self.loss:
@@ -359,9 +401,10 @@ class Group:
         if saved.vote_leader is not None:
             assert self.votes.setdefault((peer, saved.curr_term), saved.vote_leader) == saved.vote_leader, "two votes"
         if state.is_leader:
-            assert saved == TermVote(state.curr_term, peer), "it leads without its own vote"
+            assert saved == TermVote(state.curr_term, id_of(peer)), "it leads without its own vote"
             life = (peer, self.lives[peer])
-            assert self.leaders.setdefault(state.curr_term, life) == life, "two leaders of a term, or one twice"
+            first = self.leaders.setdefault(state.curr_term, life)
+            assert first == life or self.has_copy, "two leaders of a term, or one twice"
 
     def step(self) -> None:
         self.now += 0.01
@@ -379,7 +422,11 @@ class Group:
         _state, member = self.members[message.to]
         match message.content:
             case Outgoing(request=VoteRequest() as request, number=number):
-                answer: object = member.handle_vote(request, now=self.now)
+                asker = self.members[message.source][0]
+                answer: object = (vote := member.handle_vote(request, now=self.now, asker=asker))
+                if vote.result is VoteResult.ACCEPT:
+                    life = (message.source, self.lives[message.source])
+                    assert self.given.setdefault((message.to, vote.term), life) == life, "a vote for two processes"
                 self.save(message.to)
                 self.send(message.to, message.source, (number, answer))
             case Outgoing(request=HeartBeatRequest() as request, number=number):
@@ -434,3 +481,17 @@ def test_no_term_has_two_leaders_and_a_healed_group_has_one(seed: int) -> None:
     group.parted, group.loss = frozenset(), 0.0
     group.run(45)
     assert group.agreed()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_of_a_member_and_its_copy_one_gets_a_member_s_vote(seed: int) -> None:
+    """Both asked the same members in one term, before and after the first led: both led it by the same votes."""
+    group = Group(3, seed)
+    chance = random.Random(seed)
+    group.run(chance.uniform(0.1, 10))
+    group.start_copy("n0")
+    for _ in range(20):
+        group.run(chance.uniform(0.2, 8))
+        group.start(chance.choice(sorted(group.members)))
+        group.parted = frozenset(chance.sample(sorted(group.members), chance.randrange(3)))
+        group.loss = chance.choice([0.0, 0.2])

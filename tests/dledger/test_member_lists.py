@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.codec.host import is_same_address
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.dledger_server import DLedgerServer
 from rmqha.dledger.member_lists import MemberLists, majorities_meet, members_of
 from rmqha.dledger.membership import find_other_group
 from rmqha.dledger.rival_members import Rival, RivalMembers
@@ -275,6 +276,42 @@ async def test_of_two_processes_with_one_id_no_vote_counts(nursery: trio.Nursery
     assert new.running.store.ledger_end_index > 0
 
 
+def leads_and_may(server: DLedgerServer) -> tuple[bool, bool]:
+    return server.pusher.checker is not None, server.membership.may_lead
+
+
+async def test_a_leader_that_is_told_of_its_rival_gives_leadership_up(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It led for good, and its majorities and the other process's need not meet."""
+    group = ServerGroup(nursery)
+    await group.start("n1", "n2")
+    await group.wait_leader()
+    await group.append(b"first")
+    await trio.sleep(5)
+    if group.leaders == ["n1"]:
+        term = group.members["n1"].running.member_state.curr_term
+        answer = await group.client.transfer_leadership("n1", "n2", term=term)
+        assert answer.code == DLedgerResponseCode.SUCCESS
+    old = group.members["n2"].running
+    assert leads_and_may(old) == (True, True)
+    group.addresses["n2"] = "10.0.0.9"
+    group.members["n2"] = Member("n2", group)
+    await group.start("n2", "n0")
+    await trio.sleep(10)
+    assert leads_and_may(old) == (False, False)
+    assert len(old.status().rivals or ()) == 1
+    group.members["n0"].kill()
+    await trio.sleep(60)
+    assert leads_and_may(old) == (False, False)
+    answer = await group.client.transfer_leadership("n1", "n2", term=old.member_state.curr_term)
+    assert answer.code != DLedgerResponseCode.SUCCESS
+    group.members["n2"].kill()
+    group.places["n0"] = {"n2": "10.0.0.3"}
+    await group.start("n0")
+    await group.wait(lambda: old.membership.may_lead)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [
@@ -419,14 +456,52 @@ def test_one_process_that_is_named_in_two_ways_is_no_rival() -> None:
 
     assert told(n1="201") is None, "nobody was found here"
     rivals.note("n1", {}, MemberStatus(process="200"))
-    assert (told(), told(n1="200"), told(n1="201")) == (None, None, Rival("n2", "10.0.0.2:1"))
+    assert (told(n1="200"), told(), told(n1="201")) == (None, None, Rival("n2", "10.0.0.2:1"))
     rivals.note("n1", {}, MemberStatus(process="201"))
     assert (told(n1="200"), told(n1="201"), rivals.process_of("n1")) == (None, None, "201")
-    assert (told(n0="99"), rivals.of("n0"), rivals.troubles()) == (None, None, []), "it was started again"
+    assert (told(n0="99"), rivals.of("n0"), rivals.troubles({})) == (None, None, []), "it was started again"
     rivals.note("n2", addresses | {"n0": "z:1"}, MemberStatus(counted={"n0": "101"}))
     assert rivals.of("n0") == Rival("n2", "z:1")
-    rivals.note("n2", addresses | {"n0": "z:1"}, None)
-    assert rivals.of("n0") is None
+
+
+def test_a_rival_is_known_until_its_teller_counts_another_or_looks_for_it_elsewhere() -> None:
+    """A teller that was started again counts nobody yet: who had been told of its rival was elected, and led for good.
+
+    Nor does one tell anything that does not answer as a member of rmqha's, or whose list is none.
+    """
+    own = {"n0": "a:1", "n1": "b:1", "n2": "c:1"}
+    rivals, moved = RivalMembers("n2", "300", own), own | {"n2": "z:1"}
+    rivals.note("n0", moved, MemberStatus(process="100", counted={"n2": "301"}))
+    known = Rival("n0", "z:1")
+    for addresses, status in (
+        (moved, MemberStatus(process="101", counted={})),
+        (moved, MemberStatus(process="101", counted={"n1": "200"})),
+        (moved, None),
+        ({}, None),
+        (moved, MemberStatus(process="102", counted={"n2": "302"})),
+    ):
+        rivals.note("n0", addresses, status)
+        assert rivals.of("n2") == known
+    rivals.note("n0", moved, MemberStatus(counted={"n2": "300"}))
+    assert rivals.of("n2") is None
+    for other in (own, own | {"n2": "y:1"}, {"n0": "a:1", "n1": "b:1"}):
+        rivals.note("n0", moved, MemberStatus(counted={"n2": "301"}))
+        assert rivals.of("n2") == known
+        rivals.note("n0", other, MemberStatus(counted={}))
+        assert rivals.of("n2") is None
+        rivals.note("n0", moved, MemberStatus(counted={}))
+        assert rivals.of("n2") is None, "and is not remembered"
+
+
+def test_one_whose_process_has_ended_here_may_have_moved() -> None:
+    """In a documented move all who were not started again yet told of two processes, and there was one."""
+    rivals = RivalMembers("n1", "200", {"n1": "b:1", "n2": "c:1"})
+    rivals.note("n2", {}, MemberStatus(process="300"))
+    rivals.note("n0", {"n1": "b:1", "n2": "z:1"}, MemberStatus(counted={"n2": "301"}))
+    (told,) = rivals.troubles({"n2": "300"})
+    assert told.startswith("two processes are n2, at c:1 as it has it, and at z:1 as n0 has it: no vote of n2 counts")
+    (told,) = rivals.troubles({})
+    assert told.startswith("it does not find n2 at c:1, where its list has it, and n0 has it at z:1: no vote of n2 cou")
 
 
 def test_what_a_member_tells_of_processes_is_kept_within_bounds() -> None:

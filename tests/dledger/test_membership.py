@@ -375,6 +375,41 @@ async def test_what_was_committed_in_an_earlier_term_was_so_by_a_list_that_nobod
     assert not await does_note(tmp_path, committed_term=1)
 
 
+async def test_who_follows_one_process_and_finds_another_at_its_address_says_so(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A group that was led from another address than all lists have was well, but for a member that lacked all."""
+    options, disk = options_of(tmp_path, "n0", "n1", "n2"), SimDisk().mount()
+    state = SimpleNamespace(self_id="n0", leader_id="n1", curr_term=2)
+    store: Any = SimpleNamespace(member_state=state, committed_index=-1, ledger_begin_index=0, ledger_end_index=-1)
+    answers = [None, "n0", "n1"]
+
+    def ask(_member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
+        on_answer(MetadataResponse(leader_id=answers[0], peers=dict.fromkeys(options.peers, "h:1")))
+
+    nobody: Any = SimpleNamespace(checker=None)
+    parts = (options, disk, store, nobody, "1")
+    membership = Membership(*parts, connections={}, ask=ask, append_barrier=lambda: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(membership.run)
+        await trio.sleep(5.5)
+        assert membership.troubles() == [], "it may have just ended"
+        del answers[0]
+        await trio.sleep(5)
+        (trouble,) = membership.told_in(MemberStatus()).rivals or ()
+        assert trouble.startswith("two processes are n1: it follows one, and that at ")
+        assert membership.troubles() == [trouble]
+        state.curr_term = 3
+        await trio.sleep(5)
+        assert membership.troubles() == []
+        await trio.sleep(5)
+        assert len(membership.troubles()) == 1
+        del answers[0]
+        await trio.sleep(2)
+        assert membership.troubles() == []
+        nursery.cancel_scope.cancel()
+
+
 class Idle:
     """A leader of three whose term has no entry, with two members that are asked by the test."""
 

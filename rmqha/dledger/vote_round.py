@@ -1,0 +1,33 @@
+"""What a member's elector has asked the others, and what came back."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rmqha.dledger.vote import HeartBeatResponse, VoteResponse
+
+
+class ParseResult(Enum):
+    """What a round of votes has come to."""
+
+    WAIT_TO_REVOTE = 0
+    REVOTE_IMMEDIATELY = 1
+    PASSED = 2
+    WAIT_TO_VOTE_NEXT = 3
+
+
+@dataclass(slots=True)
+class Round:
+    """One question to all members, and their answers; UNKNOWN for those that gave none."""
+
+    number: int
+    waits_until: float
+    answers: dict[str, VoteResponse] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Beat:
+    """One heartbeat to all others."""
+
+    sent_at: float
+    number: int
+    answers: dict[str, HeartBeatResponse] = field(default_factory=dict)
