@@ -43,6 +43,7 @@ def iter_batches(
     log = open_log(path_or_uri)
     begin, end = log.range_of(options)
     report.begin = report.next = begin
+    report.unfinished = log.unfinished if end == log.end else ""
     splits, deleted = log.splits(begin, end, split_bytes=sys.maxsize), log.deleted(options)
     filesystem, path = open_filesystem(path_or_uri)
     pruning = QueuePruning(filesystem, path, options)

@@ -55,6 +55,8 @@ def plan_tasks(
 
     ``on_corrupt=stop`` means the first damage in log order, so that is one task.
     """
+    if end == log.end and log.unfinished:
+        logger.info("commit_log.unfinished: %r is read up to %d: %s", log.uri, end, log.unfinished)
     if options.on_corrupt is OnCorrupt.STOP:
         splits = tuple(log.splits(begin, end, split_bytes=max(1, end - begin)))
         return [LogTask(log.uri, splits, without_range(options), _deleted(log, begin, options))] if splits else []

@@ -31,6 +31,7 @@ class ReadReport:
         system: records that are left out since their topic is a broker's own, where topics are not chosen.
         bytes_asked_for: of the log, by the splits.
         bytes_read: of them, and of consume queues.
+        unfinished: why reading ended before what lies last in the log; empty: nothing does, or less was asked for.
         topics_met: where topics are chosen by name, those of all records; at most 10,000 of a task.
     """
 
@@ -46,4 +47,5 @@ class ReadReport:
     system: int = 0
     bytes_asked_for: int = 0
     bytes_read: int = 0
+    unfinished: str = ""
     topics_met: set[str] = field(default_factory=set)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from rmqha.codec.record.formats import CLASSIC, RecordFormat
-from rmqha.errors import StoreError
+from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.lane_walk import Bytes
 from rmqha.spark.options import is_utf8
 
@@ -100,8 +100,11 @@ def open_filesystem(path_or_uri: str) -> tuple[fs.FileSystem, str]:
     """The file system behind a URI or a local path, and the path within it.
 
     Raises:
+        ConfigError: the path is empty.
         StoreError: no file system is known for the URI's scheme, or the path is not UTF-8.
     """
+    if not path_or_uri:
+        raise ConfigError("the path is empty: name a store's directory or URI")
     if not is_utf8(path_or_uri):
         raise StoreError(f"{path_or_uri!r} is not UTF-8, as pyarrow needs a path to be: name it by a link")
     if "://" not in path_or_uri:

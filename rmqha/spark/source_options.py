@@ -183,7 +183,10 @@ def _of_broker(bound: Bound, broker: str) -> Any:
 
 
 def _path(text: str) -> str | dict[str, str]:
-    return dict(_json_object(text, str)) if text.startswith("{") else text
+    logs = dict(_json_object(text, str)) if text.startswith("{") else text
+    if not logs or (isinstance(logs, dict) and not all(logs.values())):
+        raise ValueError("it is empty, as that of an unset variable is; name a store's directory or URI")
+    return logs
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -192,6 +192,12 @@ def test_wrong_usage(arguments: list[str], code: int, message: str, tmp_path: Pa
     assert "config reference" not in printed
 
 
+def test_an_empty_path_is_no_store(tmp_path: Path, capsys: Output) -> None:
+    """It would be the directory in which the command runs."""
+    assert run(["replay", "", "--out", str(tmp_path / "out")]) == 2
+    assert "the store's path is empty" in capsys.readouterr().err
+
+
 def test_no_store_there(tmp_path: Path, capsys: Output) -> None:
     assert run(["replay", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 1
     assert "no such directory" in capsys.readouterr().err

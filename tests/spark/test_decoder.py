@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
-from rmqha.spark import CorruptRange, OnCorrupt, ReadReport
+from rmqha.spark import CorruptRange, OnCorrupt, ReadReport, iter_batches
 from tests.spark.logs import BLANK, LogWriter, record
 from tests.spark.readers import offsets, read, split_offsets
 
@@ -77,6 +77,12 @@ def test_a_record_inside_a_damaged_body_is_no_record(at: int, tmp_path: Path) ->
     assert [damage[:2] for damage in report.corrupt] == [
         (writer.offsets[victim], writer.offsets[victim + 1]) for victim in victims
     ]
+
+
+def test_no_path_is_none() -> None:
+    """It would be the root of the file system."""
+    with pytest.raises(ConfigError, match="the path is empty"):
+        list(iter_batches(""))
 
 
 def test_stale_records_behind_a_blank_are_not_read(log: LogWriter) -> None:

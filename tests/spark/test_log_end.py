@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.spark import ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
+from rmqha.spark.partitions import plan_tasks
 from tests.spark.logs import LogWriter, record
 
 
@@ -116,6 +117,24 @@ def test_reading_goes_on_where_the_last_one_ended(log: LogWriter) -> None:
     rows += [row for batch in iter_batches(str(log.root), options, report=second) for row in batch.to_pylist()]
     assert [row["physicalOffset"] for row in rows] == log.offsets
     assert second.next == log.end
+
+
+def test_a_last_record_that_may_be_torn_is_told(log: LogWriter, caplog: pytest.LogCaptureFixture) -> None:
+    """One whose properties end in a zero byte is in a copy for good, and is not read: not silently, then."""
+    caplog.set_level("INFO", "rmqha.spark")
+    end, report = log.end, ReadReport()
+    log.append(b"whole", properties=b"KEYS\x01k\0")
+    list(iter_batches(str(log.root), report=report))
+    told = "the last record may not be written to its end yet"
+    assert (report.next, report.unfinished) == (end, told)
+    found = open_log(str(log.root))
+    plan_tasks(found, 0, found.end, options=ReadOptions(), split_bytes=1 << 20)
+    assert f"is read up to {end}: {told}" in caplog.text
+    list(iter_batches(str(log.root), ReadOptions(ending_offset=log.offsets[5]), report=report))
+    assert report.unfinished == ""
+    log.append(b"next")
+    list(iter_batches(str(log.root), report=report))
+    assert (report.next, report.unfinished) == (log.end, "")
 
 
 def test_other_files_in_the_directory_are_not_the_log(log: LogWriter) -> None:

@@ -705,6 +705,19 @@ def test_directory_names_are_safe() -> None:
     assert partition_directory("plain-Topic_1") == "topic=plain-Topic_1"
 
 
+def test_a_topic_that_has_hive_s_name_for_none_is_found_again(tmp_path: Path) -> None:
+    """Spark compares what is escaped; pyarrow what is not, and has to be told another name."""
+    log, out = LogWriter(tmp_path / "store"), tmp_path / "out"
+    topic = "__HIVE_DEFAULT_PARTITION__"
+    log.append(b"x", topic=topic.encode())
+    run(log.root, out)
+    assert [path.name for path in out.glob("topic=*")] == ["topic=%5F_HIVE_DEFAULT_PARTITION__"]
+    hive = ds.HivePartitioning.discover(null_fallback="none")
+    files = [str(path) for path in out.glob("topic=*/*.parquet")]
+    table = ds.dataset(files, partitioning=hive, partition_base_dir=str(out)).to_table()
+    assert table.column("topic").to_pylist() == [topic]
+
+
 @pytest.mark.parametrize("topic", ["%" * 127, "%2A" * 42, "%%41|" * 25])
 def test_a_topic_s_name_of_any_length_is_a_directory_s(topic: str, tmp_path: Path) -> None:
     """Else one message of such a topic would stop all replays of its log."""

@@ -77,6 +77,8 @@ def test_the_layout_says_which_columns_there_are() -> None:
         ({"startingOffsets": "1", "startingTimestamp": "1"}, "not both"),
         ({"path": '{"a": 1}'}, "map broker names"),
         ({"path": "{}"}, "map broker names"),
+        ({"path": ""}, "path='': it is empty"),
+        ({"path": '{"a": "/a", "b": ""}'}, "it is empty"),
         ({"path": '{"a": "/a"}', "brokerName": "b"}, "brokerName"),
         ({"layout": "pulsar"}, "rocketmq or kafka"),
         ({"includeHeaders": "true"}, "includeHeaders is for layout=kafka"),

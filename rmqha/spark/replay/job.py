@@ -55,6 +55,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
     """
     if not options.out:
         raise ConfigError("the output's directory has no name")
+    if not options.store:
+        raise ConfigError("the store's path is empty")
     options = replace(options, store=_absolute(options.store), out=_absolute(options.out))
     if select(options.read.columns).names == ["topic"]:
         raise ConfigError("topic is the directory's name: name a column that is written to the files, too")

@@ -73,25 +73,31 @@ def _steps_down_and_keeps_its_term(self: Any, term: int, *, now: float, force: b
     self._needs_term = needed or force
 
 
-def _votes_for_everybody(self: Any, request: Any, *, now: float) -> VoteResponse:
+def _votes_for_everybody(self: Any, request: Any, asker: object, *, now: float) -> VoteResponse:
     if request.term == self._state.curr_term:
         self._state.curr_vote_for = None
-    return _judge(self, request, now=now)
+    return _judge(self, request, asker, now=now)
 
 
-def _votes_whatever_the_log(self: Any, request: Any, *, now: float) -> VoteResponse:
+def _votes_again_for_that_id(self: Any, request: Any, asker: object, *, now: float) -> VoteResponse:
+    if request.leader_id == self._state.curr_vote_for:
+        self._voted_by = asker
+    return _judge(self, request, asker, now=now)
+
+
+def _votes_whatever_the_log(self: Any, request: Any, asker: object, *, now: float) -> VoteResponse:
     mine = self._state.ledger_end_index, self._state.ledger_end_term
     self._state.ledger_end_index, self._state.ledger_end_term = -1, -1
-    response = _judge(self, request, now=now)
+    response = _judge(self, request, asker, now=now)
     self._state.ledger_end_index, self._state.ledger_end_term = mine
     return response
 
 
-def _votes_by_length(self: Any, request: Any, *, now: float) -> VoteResponse:
+def _votes_by_length(self: Any, request: Any, asker: object, *, now: float) -> VoteResponse:
     mine = self._state.ledger_end_index, self._state.ledger_end_term
     if request.ledger_end_index < mine[0]:
         return VoteResponse(VoteResult.REJECT_SMALL_LEDGER_END_INDEX, self._state.curr_term)
-    return _votes_whatever_the_log(self, request, now=now)
+    return _votes_whatever_the_log(self, request, asker, now=now)
 
 
 def _end_term_of_the_present(self: Any, index: int, term: int) -> None:
@@ -114,8 +120,14 @@ planted(
     (Terms, "save_in_thread", _replace_in_two_steps), (Terms, "load", _load_what_is_there),
 )  # fmt: skip
 planted("a vote is told before it is durable", "§1.15", (Maintainer, "_step", _act_before_saving))
-planted("who was restarted leads its old term again", "W4", (Elector, "__init__", _reuses_its_term))
-planted("who steps down keeps its term", "W4", (Elector, "_become_candidate", _steps_down_and_keeps_its_term))
+planted(
+    "who was restarted leads its old term again", "W4",
+    (Elector, "__init__", _reuses_its_term), (Elector, "_judge", _votes_again_for_that_id),
+)  # fmt: skip
+planted(
+    "who steps down keeps its term", "W4",
+    (Elector, "_become_candidate", _steps_down_and_keeps_its_term), (Elector, "_judge", _votes_again_for_that_id),
+)  # fmt: skip
 planted("two votes a term", "Raft §5.2", (Elector, "_judge", _votes_for_everybody))
 planted("half of the members are a majority", "Raft §5.2", (Elector, "quorum", property(lambda s: len(s._peers) // 2)))
 planted("a vote for a shorter log", "§4.3 rows 3, 4", (Elector, "_judge", _votes_whatever_the_log))
