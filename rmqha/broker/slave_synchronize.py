@@ -185,6 +185,7 @@ class SlaveSynchronize:
         first_stored_from: FirstStoredFrom = lambda *_: None,
         takes_unknown: bool = False,
         may_lack_deliveries: bool = False,
+        outruns_all: bool = False,
     ) -> Merged:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
@@ -201,6 +202,8 @@ class SlaveSynchronize:
                 tail may be gone.
             takes_unknown: what a broker of RocketMQ's says of groups that have no offset here counts.
             may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
+            outruns_all: its log goes farther than that of all that have told: what a broker of RocketMQ's says without
+                stamps is later than what they say was decided, as far as anybody knows.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
         """
         try:
@@ -216,11 +219,13 @@ class SlaveSynchronize:
                 )
                 log_end = max(log_end, await ask_log_end(client))
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
+            counts = told if changed is None and outruns_all else await self._offsets.not_since(told, changed or {})
             if changed is not None or next_offset is None:
-                told = await self._offsets.not_since(told, changed or {})
+                told = counts
             else:
                 knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
-                told = await self._behind(next_offset, told, takes_unknown=takes_unknown or knows_more_groups)
+                takes_unknown = takes_unknown or knows_more_groups
+                told = await self._behind(next_offset, told, counts if takes_unknown else {})
             if ends is not None:
                 told = await _cut(told, ends)
             if topics:
@@ -261,9 +266,9 @@ class SlaveSynchronize:
                 return {}
             raise
 
-    async def _behind(self, next_offset: NextOffset, told: OffsetTable, *, takes_unknown: bool) -> OffsetTable:
-        """What lies behind the queues of this log; and all of groups that are new there, and not deleted here."""
-        table, counts = OffsetTable(), await self._offsets.not_since(told, {}) if takes_unknown else {}
+    async def _behind(self, next_offset: NextOffset, told: OffsetTable, counts: OffsetTable) -> OffsetTable:
+        """What lies behind the queues of this log; and what ``counts`` has of groups that are new there."""
+        table: OffsetTable = {}
         for seen, (key, queues) in enumerate(told.items(), 1):
             if seen % _LOOKED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

@@ -24,7 +24,7 @@ Exit codes: 0 cut, or shown what would be; 1 impossible; 2 wrong usage.
 @click.argument("store")
 @click.option("--at-offset", type=click.IntRange(0), required=True, help="The first physical offset to go.")
 @click.option("--root", metavar="DIR", help="The store (storePathRootDir), if STORE is a commitlog kept elsewhere.")
-@click.option("--file-size", type=click.IntRange(1), metavar="BYTES",
+@click.option("--file-size", type=click.IntRange(1, 2**31 - 1), metavar="BYTES",
               help="Of each file, mappedFileSizeCommitLog: if the only one there is too short.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do it; without, only what would be lost is shown.")
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)

@@ -18,8 +18,8 @@ from rmqha.store.log_reader import LogReader, Segment
 from rmqha.store.start import lock_store
 
 _ZEROS: Final = bytes(1 << 20)
-_UNUSED: Final = 4096
-"""Bytes at the end of a log's only file that are mostly not used yet."""
+_HEAD: Final = 8
+"""Of a record or a blank: its size and its magic number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ def plan_cut(disk: Disk, root: str, commit_log_directory: str, offset: int, *, f
         holding = [segment for segment in reader.segments if segment.offset <= offset <= segment.end_offset]
         if not holding:
             raise StoreError(f"offset {offset} is in no segment of {commit_log_directory}, nor at the end of one")
+        if file_size is not None and len(reader.segments) > 1 and file_size != _file_size(reader.segments):
+            told = f"the names and sizes of the files there say {_file_size(reader.segments)}"
+            raise StoreError(f"a file of {commit_log_directory} cannot be made {file_size} bytes long: {told}")
         _check_size(holding[-1], file_size or _file_size(reader.segments))
         if file_size is None and len(reader.segments) == 1:
             _check_alone(disk, root, holding[-1])
@@ -78,11 +81,21 @@ def _check_size(segment: Segment, file_size: int) -> None:
 def _check_alone(disk: Disk, root: str, segment: Segment) -> None:
     """None behind it tells how long it was; what is not used yet is zero."""
     known = known_end(disk, root)
-    if known.offset > segment.end_offset or any(segment.view()[-_UNUSED:]):
+    if known.offset > segment.end_offset or _ends_within_a_record(segment):
         raise StoreError(
             f"{segment.path} ends at {segment.end_offset}, in the midst of what was written: the file was longer. Say "
             "how long each file is to be (mappedFileSizeCommitLog of the broker's file), by --file-size"
         )
+
+
+def _ends_within_a_record(segment: Segment) -> bool:
+    """Whether the last good record is followed by one that leads beyond the file's end, or by a part of its head."""
+    end, at = 0, find_record(segment.view(), 0, segment.size, phy_offset_base=segment.offset)
+    while at is not None:
+        end = segment.scan(at, segment.size).end
+        at = find_record(segment.view(), end, segment.size, phy_offset_base=segment.offset)
+    size = int.from_bytes(bytes(segment.view()[end : end + 4]).ljust(4, b"\0"), "big", signed=True)
+    return end + size > segment.size or (end + _HEAD > segment.size and any(segment.view()[end:]))
 
 
 def _check_boundary(segment: Segment, offset: int) -> None:

@@ -260,6 +260,23 @@ async def test_what_was_decided_here_an_older_slave_of_rocketmqs_does_not_undo(
     assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed", "other")] == [3, None, 7]
 
 
+async def test_a_slave_of_rocketmqs_whose_log_goes_farther_says_where_groups_are_by_now(
+    autojump_clock: MockClock,
+) -> None:
+    """An rmqha slave that had been away for days told of a reset of long ago: days of messages came again."""
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    for offset in (7, 3, 5):
+        master.offsets.commit_offset("g", "t", 0, offset=offset)
+    master.offsets.commit_offset("removed", "t", 0, offset=7)
+    await master.offsets.remove_offset_in_turns("removed")
+    async with answering(net, ENDS_AT_0, told_by_a_peer(b'{"offsetTable":{"t@g":{0:90},"t@removed":{0:80}}}')):
+        tables = synchronize_with(net, "10.0.0.2", master)
+        merged = await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None, outruns_all=True)
+        assert merged.failure == ""
+    assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed")] == [90, 80]
+
+
 async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(autojump_clock: MockClock) -> None:
     """The group would pass over the first messages that are sent there."""
     net = SimNet()

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
+from rmqha.broker.slave_synchronize import Merged
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
@@ -25,9 +26,11 @@ class Tables:
     def __init__(self) -> None:
         self.failures = list[str]()
         self.asked_before = list[int]()
+        self.outran = list[bool]()
 
-    async def merge(self, _address: str, **_how: object) -> str:
-        return self.failures.pop() if self.failures else ""
+    async def merge(self, _address: str, *, outruns_all: bool, **_how: object) -> Merged:
+        self.outran.append(outruns_all)
+        return Merged(self.failures.pop() if self.failures else "")
 
     async def learn(self, *, before: int) -> bool:
         self.asked_before.append(before)
@@ -105,6 +108,14 @@ async def test_a_peer_that_has_told_once_and_then_holds_more_and_does_not_tell_i
     assert f"{PEER} of haPeers have yet to tell" in takes_back.why_awaited()
     await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
     assert (takes_back.are_awaited, takes_back.why_awaited()) == (False, "")
+
+
+async def test_whose_log_goes_farther_than_that_of_all_that_told_knows_what_came_later() -> None:
+    takes_back = taking_back(tables := Tables(), lost={"topics.json": "it is gone"})
+    await takes_back.note_loss()
+    for end in (100, 100, 200, 150):
+        await takes_back.take(PEER, LogRange(0, end, checks_reports=False), is_longer=end > 100)
+    assert tables.outran == [True, False, True, False]
 
 
 async def test_an_empty_peer_is_heard_while_the_log_is_being_dispatched() -> None:

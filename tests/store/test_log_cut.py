@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -233,3 +234,18 @@ def test_a_file_that_was_cut_short_is_made_whole_by_the_page(
     store.load()
     assert store.max_offset == last
     store.close()
+
+
+def test_a_file_alone_that_is_full_is_sound(root: Path) -> None:
+    for path in sorted((root / "commitlog").iterdir())[1:]:
+        path.unlink()
+    (root / "checkpoint").unlink()
+    shutil.rmtree(root / "consumequeue")
+    last = max(offset for offset in OFFSETS if offset < 65536)
+    assert plan_cut(OsDisk(), str(root), str(root / "commitlog"), last).records == 1
+
+
+@pytest.mark.parametrize("size", [32768, 1 << 20])
+def test_files_that_are_there_tell_better_than_a_person_how_long_one_is(root: Path, size: int) -> None:
+    with pytest.raises(StoreError, match="say 65536"):
+        cut_log(OsDisk(), str(root), str(root / "commitlog"), offset=OFFSETS[-1], file_size=size)

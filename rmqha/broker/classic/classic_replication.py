@@ -224,7 +224,8 @@ class ClassicReplication:
 
     def broker_addrs(self, own: str) -> dict[int, str]:
         """As :meth:`Replication.broker_addrs`: a slave's master if it is known, and slaves that follow this broker."""
-        address = self._master.named_address
+        found = self._names.master
+        address = self._config.master_address or (found.address if found else "")
         master = {MASTER_ID: address} if self._config.is_slave and address else {}
         return self.group.following() | master | {self._config.broker_id: own}
 

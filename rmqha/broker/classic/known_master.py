@@ -11,7 +11,7 @@ class KnownMaster:
     """What is known of it; all of it is empty at a master.
 
     Attributes:
-        found: as name servers know it, or None.
+        found: as name servers last knew it, or None.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -20,18 +20,15 @@ class KnownMaster:
         self.found: FoundMaster | None = None
 
     @property
-    def named_address(self) -> str:
-        """Where it serves clients, if anybody says so; else empty."""
-        return self._config.master_address or (self.found.address if self.found else "")
-
-    @property
     def address(self) -> str:
         """Where it serves clients, or did when it was last heard of; empty if nothing tells.
 
         One that was given the HA port alone listens one below, unless it was told otherwise.
         """
-        ha_address = self._config.ha_master_address
-        return self.named_address or (address_behind(split_address(ha_address)) if ha_address else "")
+        config = self._config
+        named = config.master_address or (self.found.address if self.found else "")
+        behind = address_behind(split_address(config.ha_master_address)) if config.ha_master_address else ""
+        return named or behind
 
     @property
     def ha_address(self) -> tuple[str, int] | None:
