@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN
+from rmqha.broker.classic.taken_tables import MASTERS_TABLES_LOST, TABLES_NOT_TAKEN
 from rmqha.cli.finding import FAIL, WARN, Finding
 from rmqha.cli.pages import Page
 from rmqha.config import BrokerConfig
@@ -13,12 +13,14 @@ from rmqha.store.os_disk import OsDisk
 def check_taken(config: BrokerConfig) -> Iterator[Finding]:
     """Of a broker that does not run: what its start would begin with."""
     try:
-        is_noted = OsDisk().exists(f"{config.store_path_root_dir}/{TABLES_NOT_TAKEN}")
+        notes = (TABLES_NOT_TAKEN, MASTERS_TABLES_LOST)
+        noted = [name for name in notes if OsDisk().exists(f"{config.store_path_root_dir}/{name}")]
     except StoreReadError:
         return  # that it cannot be looked at is told of the store
-    if not is_noted or config.enable_dleger_commit_log:
+    if not noted or config.enable_dleger_commit_log:
         return
-    what = f"{TABLES_NOT_TAKEN}: as a slave it has not had all of its master's topics, groups and consumers' offsets"
+    lacks = "has not had all of its master's" if TABLES_NOT_TAKEN in noted else "may lack what its master had lost, of"
+    what = f"{noted[0]}: as a slave it {lacks} topics, groups and consumers' offsets"
     if config.is_slave:
         told = f"start it beside its master until 'rmqha status --wait in-sync' of this slave ends; {Page.SLAVE_WAITS}"
         yield Finding(WARN, "tables", f"{what}: no backup, and not to be made master", told)

@@ -10,6 +10,7 @@
 * ``tablesOlder``: one table alone was gone, or a longer peer's could not be had (likewise).
 * ``tablesNotTaken``: a slave has not had all of its master's tables, or lost some
   (rmqha/broker/classic/taken_tables.py).
+* ``mastersTablesLost``: a slave has all that its master had, which had yet to be told what it lost (likewise).
 """
 
 from typing import Final

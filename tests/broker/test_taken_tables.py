@@ -296,6 +296,22 @@ async def test_a_slave_that_waited_for_its_masters_lost_tables_gives_all_of_them
             assert await lack_of(group.whole) is None
 
 
+async def test_so_does_one_that_was_started_again_meanwhile(group: Group, autojump_clock: MockClock) -> None:
+    """It had forgotten why it said so: a peer that is gone was taken out of haPeers, and the master was degraded."""
+    async with group.running():
+        pass
+    lose_config(group.master)
+    async with group.master.broker(haPeers="10.0.0.3:10912,10.0.0.2:10912"), group.whole.broker():
+        await trio.sleep(120)
+        assert await lack_of(group.whole)
+    lose_config(group.master)
+    async with group.whole.broker(), group.master.broker(haPeers="10.0.0.3:10912"):
+        await trio.sleep(90)
+        assert "has not had all of its master's" not in str((await verdict_of(group.master)).reasons)
+        assert await lack_of(group.whole) is None
+    assert not [name for name in group.whole.disk.files if name.endswith("TablesLost")]
+
+
 async def test_a_line_that_breaks_again_and_again_makes_no_slave_s_tables_newer(
     group: Group, autojump_clock: MockClock
 ) -> None:

@@ -16,7 +16,7 @@ import trio
 from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
 from rmqha.broker.classic.known_master import KnownMaster
-from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN, TakenTables
+from rmqha.broker.classic.taken_tables import TakenTables
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.identity import Identity
@@ -134,8 +134,8 @@ class ClassicReplication:
         return MasterLink(self._network, self._config, self.group, ha_master=ha_master, is_joined=is_joined)
 
     def _make_taken_tables(self) -> TakenTables:
-        note = StoreNote(self._store.disk, f"{self._config.store_path_root_dir}/{TABLES_NOT_TAKEN}")
-        return TakenTables(note, self._store, self._metadata, is_slave=self._config.is_slave)
+        root, is_slave = self._config.store_path_root_dir, self._config.is_slave
+        return TakenTables(root, self._store, self._metadata, is_slave=is_slave)
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(

@@ -16,7 +16,9 @@ from rmqha.store.store_note import StoreNote
 logger = structlog.get_logger()
 
 TABLES_NOT_TAKEN: Final = "tablesNotTaken"
-"""The note's name, in ``storePathRootDir``."""
+"""The note's name, in ``storePathRootDir``: what this slave itself has not had."""
+MASTERS_TABLES_LOST: Final = "mastersTablesLost"
+"""Likewise: it has what its master had, which had yet to be told what it lost."""
 _LOOKS_AGAIN_S: Final = 0.2
 _LOOKS_S: Final = 2.0
 """Where nothing is missing; a slave takes tables over every ten seconds."""
@@ -36,27 +38,28 @@ _NEVER_HAD: Final = (
 class TakenTables:
     """Of one store; without a note nothing is known to be missing, as of stores that RocketMQ made."""
 
-    def __init__(
-        self, note: StoreNote, store: DefaultMessageStore, metadata: MetadataService, *, is_slave: bool
-    ) -> None:
-        """Nothing is looked at yet."""
-        self._note: Final = note
+    def __init__(self, root: str, store: DefaultMessageStore, metadata: MetadataService, *, is_slave: bool) -> None:
+        """Nothing is looked at yet; ``root`` is the store's ``storePathRootDir``."""
+        self._own: Final = StoreNote(store.disk, f"{root}/{TABLES_NOT_TAKEN}")
+        self._masters: Final = StoreNote(store.disk, f"{root}/{MASTERS_TABLES_LOST}")
         self._store: Final = store
         self._metadata: Final = metadata
         self._is_slave: Final = is_slave
         self._not_noted = ""
-        self._is_masters_lack = False
-        """It is noted only because its master had yet to be told what it lost; a start forgets that."""
+
+    @property
+    def _is_noted(self) -> bool:
+        return self._own.is_there or self._masters.is_there
 
     @property
     def lack(self) -> str:
         """What a slave has not had, in a sentence; empty if it has, or is none."""
-        return _LACKS if self._is_slave and self._note.is_there else ""
+        return _LACKS if self._is_slave and self._is_noted else ""
 
     @property
     def origin(self) -> TablesOrigin:
         """What those that ask this slave are told of its tables; a master that asks may be why some are awaited."""
-        return TablesOrigin(are_awaited=bool(self.lack), lack_some=bool(self.lack) and not self._is_masters_lack)
+        return TablesOrigin(are_awaited=bool(self.lack), lack_some=self._is_slave and self._own.is_there)
 
     async def begin(self, *, were_lost: bool) -> bool:
         """Before anything is saved: note of a slave that it has no table yet; of a master see what a slave noted.
@@ -70,15 +73,16 @@ class TakenTables:
         Raises:
             StoreReadError: whether it is noted cannot be seen.
         """
-        metadata, is_noted = self._metadata, self._note.look()
+        looked = [note.look() for note in (self._own, self._masters)]  # at both
+        metadata, is_noted = self._metadata, any(looked)
         if not self._is_slave and is_noted:
             metadata.had_topics = False  # those that are there a slave made of its log
             if self._store.min_offset < self._store.max_offset:
                 metadata.files.lost[TABLES_NOT_TAKEN] = _NEVER_HAD
                 logger.warning("tables.never_had", reason=_NEVER_HAD)
         elif self._is_slave and (were_lost or not metadata.had_topics or metadata.files.lost):
-            await self._make()
-        return not self._is_slave or not were_lost or self._note.is_there
+            await self._make(self._own)
+        return not self._is_slave or not were_lost or self._own.is_there
 
     async def settle(self) -> None:
         """A master's tables count from now on: who could know more is noted by now, or the operator has decided."""
@@ -97,22 +101,19 @@ class TakenTables:
             failed_s = failed_s + (now - looked_at if is_joined() else 0.0) if is_failing else 0.0
             looked_at = now
             if failed_s >= _FAILS_S:
-                self._is_masters_lack = False
-                await self._make()
+                await self._make(self._own)
             if taken.rounds > seen and taken.origin.are_awaited:
-                self._is_masters_lack = self._is_masters_lack or not self._note.is_there
-                await self._make()
-            elif taken.rounds > seen and self._note.is_there:
+                await self._make(self._masters)
+            elif taken.rounds > seen and self._is_noted:
                 await self._metadata.save()
                 if not self._metadata.trouble:
-                    self._is_masters_lack = False
                     await self._forget()
-            seen = taken.rounds if not self._note.is_there else seen
-            await trio.sleep(_LOOKS_AGAIN_S if self._note.is_there else _LOOKS_S)
+            seen = taken.rounds if not self._is_noted else seen
+            await trio.sleep(_LOOKS_AGAIN_S if self._is_noted else _LOOKS_S)
 
-    async def _make(self) -> None:
+    async def _make(self, note: StoreNote) -> None:
         try:
-            await self._note.make_in_thread()
+            await note.make_in_thread()
         except StoreWriteError as error:  # it is tried again and again
             if str(error) != self._not_noted:
                 logger.warning("tables.not_noted", reason=str(error))
@@ -120,6 +121,7 @@ class TakenTables:
 
     async def _forget(self) -> None:
         try:
-            await self._note.remove_in_thread()
+            for note in (self._own, self._masters):
+                await note.remove_in_thread()
         except (StoreWriteError, StoreReadError) as error:
             logger.warning("tables.not_noted", reason=str(error))
