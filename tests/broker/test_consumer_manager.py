@@ -113,3 +113,13 @@ def test_nothing_is_left_of_who_has_left(heartbeats: Heartbeats) -> None:
         consumers.forget_member(member)
     assert not any(map(consumers.is_member, members))
     assert count_entries(consumers) == count_entries(ConsumerManager())
+
+
+def test_a_member_that_calls_itself_otherwise_is_listed_so(heartbeats: Heartbeats) -> None:
+    """Or those of its group would divide the queues among members that are not there (38)."""
+    heartbeats.hear("a", client_id="former")
+    group = heartbeats.consumers.find_group("g")
+    assert group is not None
+    assert group.client_ids == b'{"consumerIdList":["former"]}'
+    heartbeats.hear("a", client_id="present")
+    assert group.client_ids == b'{"consumerIdList":["present"]}'

@@ -301,6 +301,36 @@ async def test_what_lies_behind_a_message_that_cannot_be_put_does_not_come_again
         assert {*await bodies(client)} == {b"x", b"a", b"b"}
 
 
+async def test_one_that_cannot_be_put_with_others_that_are_due_is_not_counted_as_delivered(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were all due when the broker began, and so are put together."""
+    put_all = InternalPuts.put_all
+    busy = AppendResult(PutMessageStatus.OS_PAGECACHE_BUSY)
+    together = list[int]()
+
+    async def put_others(
+        puts: InternalPuts, records: list[PreparedRecord], *, wait: bool = True
+    ) -> list[PutMessageResult]:
+        together.append(len(records))
+        results = iter(await put_all(puts, [record for record in records if record.body != b"x"], wait=wait))
+        return [PutMessageResult(busy.status, busy) if one.body == b"x" else next(results) for one in records]
+
+    async with machine.broker(), machine.client() as client:
+        for body in (b"x", b"a", b"b"):
+            assert (await ask(client, delayed(body, 2))).code == ResponseCode.SUCCESS
+    await trio.sleep(10)
+    with monkeypatch.context() as busily:
+        busily.setattr(InternalPuts, "put_all", put_others)
+        async with machine.broker(), machine.client() as client:
+            await trio.sleep(2)
+            assert Counter(await bodies(client)) == {b"a": 1, b"b": 1}
+    assert together[0] == 3
+    async with machine.broker(), machine.client() as client:
+        await trio.sleep(2)
+        assert {*await bodies(client)} == {b"x", b"a", b"b"}
+
+
 async def test_with_too_much_that_is_not_settled_nothing_more_is_delivered(
     machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -301,6 +302,28 @@ async def test_queues_that_the_topic_has_no_more_are_deleted_with_it(
         await gone(machine)
         await ask(client, update_request(queues=4))
         assert await send(client, b"2", queue_id=3) == [1]
+
+
+async def test_so_is_what_lies_in_one_that_is_only_read_and_is_not_visible_yet(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that takes no more messages is still the topic's, though nothing of it has been dispatched."""
+    settings = {"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "1000"}
+    async with machine.broker(**settings) as broker, machine.client() as client:
+        assert (await ask(client, update_request(queues=4))).code == ResponseCode.SUCCESS
+        config = broker.topics.select("t")
+        assert config is not None
+        broker.topics.update_topic_config(replace(config, write_queue_nums=1))
+        with monkeypatch.context() as unflushed:
+            unflushed.setattr(DefaultMessageStore, "request_flush", lambda _: None)
+            await send(client, b"1", queue_id=3)
+            assert broker.store.get_max_offset_in_queue("t", 3) == 0
+            await ask(client, delete_request())
+            await ask(client, update_request(queues=4))
+        await trio.sleep(5)
+        assert await send(client, b"2", queue_id=3) == [1]
+        assert (await pulled(client, queue_id=3))[1] == 1
+        assert (await pulled(client, 1, queue_id=3))[2] == [b"2"]
 
 
 async def test_a_slave_deletes_what_its_master_did(autojump_clock: MockClock) -> None:

@@ -12,6 +12,7 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock
 
+from rmqha.broker import options
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -438,6 +439,20 @@ async def test_a_group_may_be_sent_to_other_brokers(machine: Machine, autojump_c
         await trio.sleep(20)
         answer = await a.ask(pull("g", subscribed=False))
         assert answer.ext_fields["suggestWhichBrokerId"] == "4"
+
+
+async def test_a_group_that_a_pull_brings_near_the_end_is_not_sent_away(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is what lies behind the last message that it gets, and not behind the first."""
+    monkeypatch.setattr(options, "memory_share_bytes", lambda _percent: 2000)
+    async with machine.broker(slaveReadEnable="true"), member_of(machine, "a") as a:
+        for _ in range(4):
+            await a.ask(send_request(bytes(1000)))
+        await trio.sleep(20)
+        await update_group(a, {"groupName": "g", "brokerId": 3, "whichBrokerWhenConsumeSlowly": 4})
+        answer = await a.ask(pull("g", subscribed=False))
+        assert (answer.ext_fields["nextBeginOffset"], answer.ext_fields["suggestWhichBrokerId"]) == ("4", "3")
 
 
 async def test_where_slaves_are_not_read_from_no_group_is_sent_to_one(

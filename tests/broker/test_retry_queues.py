@@ -65,6 +65,25 @@ async def test_a_retry_topic_grows_with_them_and_stays(machine: Machine, autojum
         assert retry_topic(broker).write_queue_nums == 4, "what lies in the others is to be read"
 
 
+async def test_of_a_retry_topic_that_has_more_only_those_of_the_group_get_messages(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """An operator who wants fewer can wait until the others are read."""
+    async with machine.broker(**MAX) as broker, machine.client() as client:
+        message = await consumed(client)
+        assert (await update(client, 4)).code == ResponseCode.SUCCESS
+        assert (await ask(client, send_back(message.physical_offset, level=1))).code == ResponseCode.SUCCESS
+        await trio.sleep(2)
+        before = [len(await found(client, RETRY, queue_id)) for queue_id in range(4)]
+        assert (await update(client, 2)).code == ResponseCode.SUCCESS
+        assert retry_topic(broker).write_queue_nums == 4
+        for _ in range(8):
+            assert (await ask(client, send_back(message.physical_offset, level=1))).code == ResponseCode.SUCCESS
+        await trio.sleep(2)
+        after = [len(await found(client, RETRY, queue_id)) for queue_id in range(4)]
+        assert [one - other for one, other in zip(after, before, strict=True)] == [4, 4, 0, 0]
+
+
 async def test_within_max_queues_alone(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker(**MAX) as broker, machine.client() as client:
         message = await consumed(client)
