@@ -76,6 +76,7 @@ async def slave_of(
 
 async def test_page_after_page(autojump_clock: MockClock) -> None:
     async with slave_of({RequestCode.GET_QUEUE_ENDS: pages}) as (client, ends):
+        await ends.learn_later({"queueEnds": {"former": {0: 3}}}, log_end=1 << 30)
         assert await client.learn(before=4096)
         assert sorted(ends) == [("t", 0), ("t", 7), ("t", 9)]
 
@@ -152,6 +153,23 @@ async def test_nobody_is_sent_behind_messages_that_are_yet_to_come_from_rocketmq
             assert (client.has_learned, client.why_unknown) == (True, "")
             assert [store.queues.range_of("t", queue_id) for queue_id in (1, 2)] == [(0, 1), (20, 20)]
             assert await ends.to_json_in_turns() == {"queueEnds": {"t": {2: 20}}}
+
+
+async def test_what_another_master_told_of_a_longer_log_is_not_awaited(autojump_clock: MockClock) -> None:
+    """The one that is followed since has less: "not all of its log is here yet" stayed until that had grown."""
+    topics = says('{"topicConfigTable":{"t":{"readQueueNums":3,"writeQueueNums":2}}}')
+    rocketmqs = {RequestCode.GET_ALL_TOPIC_CONFIG: topics, RequestCode.GET_MAX_OFFSET: max_offset}
+    answers = rocketmqs | log_end(1 << 30)
+    async with slave_of(answers) as (client, ends):
+        assert await client.learn(before=4096)
+        assert not await ends.settle()
+        await ends.learn_later({"queueEnds": {}}, log_end=0)
+        assert await ends.settle()
+        assert await client.learn(before=4096)
+        assert not await ends.settle()
+        ends.forget_later()
+        assert await ends.settle()
+        assert list(ends) == []
 
 
 @pytest.mark.parametrize(

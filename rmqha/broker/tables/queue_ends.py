@@ -67,6 +67,8 @@ class QueueEnds:
     async def learn_later(self, value: dict[str, Any], *, log_end: int) -> None:
         """Take note of a table of ends in a log that reaches to ``log_end``, which may be yet to come here.
 
+        It replaces what another broker told so.
+
         The next message follows there at once. But readers are not sent behind messages that come with the log: only
         of a queue that has none by then (:meth:`settle`) all had gone before this log began.
 
@@ -74,11 +76,14 @@ class QueueEnds:
             RemoteProtocolError: it is no such table, or too large; nothing has changed.
         """
         ends = _decode(value)
-        self._check_room(self._later | ends)
-        self._later |= ends
-        self._later_from = max(self._later_from, log_end)
+        self._check_room(ends)
+        self._later, self._later_from = ends, log_end
         self._go_on_behind(ends)
         await self.settle()
+
+    def forget_later(self) -> None:
+        """Another broker has told all that there is to know: the former one's log may have gone farther."""
+        self._later, self._later_from = {}, 0
 
     async def settle(self) -> bool:
         """Whether nothing is awaited of :meth:`learn_later`; what is due is learned, in turns."""

@@ -138,7 +138,9 @@ class QueueEndsClient:
             count += self._queue_ends.merge_from_json(page)
             following = page.get("next")
             if following is None:
-                return count, str(page.get("unknown") or "")[:_REASON_SIZE_MAX]
+                if not (unknown := str(page.get("unknown") or "")[:_REASON_SIZE_MAX]):
+                    self._queue_ends.forget_later()
+                return count, unknown
             if type(following) is not int or following <= start:
                 raise RemoteProtocolError(f"page {following!r:.40} of the queue ends cannot follow page {start}")
             start = following
