@@ -146,8 +146,8 @@ async def test_who_begins_anew_and_leads_at_once_asks_the_others_where_queues_en
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets that consumers have passed would be given again, to messages that they would never see."""
+    monkeypatch.setattr(QueueEndsClient, "run", never)
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
-        monkeypatch.setattr(QueueEndsClient, "run", never)
         leader, late = await begin_anew(group)
         await hand_over(leader, late)
         await group.wait(lambda: late.is_master, limit_s=1)
@@ -170,8 +170,8 @@ async def test_so_does_one_that_was_told_where_they_ended_before_its_log_began_a
 
 
 async def test_so_does_one_that_was_restarted_since(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueEndsClient, "run", never)
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
-        monkeypatch.setattr(QueueEndsClient, "run", never)
         leader, late = await begin_anew(group)
         late.kill()
         await late.start()
@@ -191,8 +191,8 @@ async def test_where_nobody_answers_it_leads_all_the_same(
         asked_before.append(before)
         return False
 
+    monkeypatch.setattr(QueueEndsClient, "run", never)
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
-        monkeypatch.setattr(QueueEndsClient, "run", never)
         monkeypatch.setattr(QueueEndsClient, "learn", learns_nothing)
         leader, late = await begin_anew(group)
         await hand_over(leader, late)
