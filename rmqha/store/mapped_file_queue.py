@@ -91,13 +91,12 @@ class MappedFileQueue:
 
     def _check(self, path: str, offset: int, size: int) -> None:
         if size != self.file_size:
-            is_short = size < self.file_size
-            what = "this file was cut short, and what it holds is sound up to there" if is_short else "it is damaged"
+            short = "this file was cut short (docs/recovery.md, 'A file that is too short')"
+            what = short if size < self.file_size else "this file is damaged"
             raise CorruptLogError(
                 offset + min(size, self.file_size),
                 f"{path} has {size} bytes, but {self.file_size} are configured for each file (mappedFileSizeCommitLog, "
-                f"for queues mappedFileSizeConsumeQueue): the store was made with another size, or {what}: see "
-                "docs/recovery.md, 'A file that is too short'",
+                f"for queues mappedFileSizeConsumeQueue): the store was made with another size, or {what}",
             )
         if self.files and offset != self.files[-1].end_offset:
             expected = file_name(self.files[-1].end_offset)
