@@ -78,13 +78,15 @@ class PeerAsker:
         self.is_reached = False
         """Whether the peer that is asked now has been connected to, or has said where its log ends."""
 
-    async def ask(self, peer: MasterAddress, *, known: PeerState, takes: bool) -> PeerAnswer:
+    async def ask(self, peer: MasterAddress, *, known: PeerState, takes: bool, are_sends_refused: bool) -> PeerAnswer:
         """Ask once.
 
         Args:
             peer: its HA address.
             known: what is known of it so far. One that is settled already is only asked where its log ends.
             takes: the caller appends nothing meanwhile: take what the peer holds beyond the local end.
+            are_sends_refused: the caller appends nothing meanwhile, but may have to take another peer's log first. One
+                without a log has tables only, which are taken at any time before the first send.
 
         Raises:
             StoreError: the local store failed, or needs recovery.
@@ -96,6 +98,7 @@ class PeerAsker:
         except BrokerStartingError as error:
             return PeerAnswer(PeerState.STARTING, str(error))
         self.is_reached = there is not None
+        tells = takes or (are_sends_refused and there is not None and there.max_offset == 0)
         was_longer, has_tables = known is PeerState.LONGER, not takes
         is_longer = was_longer if there is None else there.max_offset > self._log.max_offset
         end = None if there is None else there.max_offset
@@ -109,7 +112,7 @@ class PeerAsker:
                 answer = await self._compare(peer, there)
             if takes and was_longer and answer.state is PeerState.UNKNOWN:
                 raise RemoteProtocolError(answer.reason)
-            if takes and answer.state is not PeerState.UNKNOWN:
+            if tells and answer.state is not PeerState.UNKNOWN:
                 await self._take_tables(peer, there, is_longer=is_longer or was_longer)
                 has_tables = True
             if takes and is_longer:

@@ -247,7 +247,9 @@ class CatchUpService:
             takes = self._plan.takes_from(peer, is_empty=self._is_empty, own_end=own_end)
             known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             self._asking, asked_at = peer, trio.current_time()
-            answer = await self._asker.ask(self._addresses[peer.peer], known=known, takes=takes)
+            answer = await self._asker.ask(
+                self._addresses[peer.peer], known=known, takes=takes, are_sends_refused=bool(self._plan.refusal)
+            )
             self._asking = None
             await self._on_answer(peer, answer, asked_at)
 

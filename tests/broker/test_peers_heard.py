@@ -137,3 +137,25 @@ async def test_a_slave_without_offsets_tells_no_group_that_it_has_none_before_it
     async with first.broker(**SLAVE), first.client() as client:
         await trio.sleep(70)
         assert (await ask(client, query)).code == ResponseCode.SUCCESS, "for a minute at most"
+
+
+@pytest.mark.parametrize("lost", ["config", ""])
+@pytest.mark.parametrize("peers", [ONE_PEER, PEERS])
+async def test_a_group_without_a_message_keeps_what_operators_made_when_its_master_loses_that(
+    lost: str, peers: dict[str, str], autojump_clock: MockClock
+) -> None:
+    """Of two peers without a message none was asked, and both took over the empty tables."""
+    master, first, second = three_machines()
+    async with master.broker(**MASTER) as broker, first.broker(**SLAVE), second.broker(**OTHER_SLAVE):
+        await trio.sleep(10)
+        decide(broker)
+        await trio.sleep(30)
+    lose(master, lost)
+    async with (
+        first.broker(**SLAVE) as slave,
+        second.broker(**OTHER_SLAVE) as other,
+        master.broker(**MASTER, **peers) as broker,
+    ):
+        await trio.sleep(120)
+        kept = (*DECIDED[:3], 0)  # places in an empty queue are none
+        assert [decided(each) for each in (broker, slave, other)] == [kept] * 3
