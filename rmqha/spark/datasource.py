@@ -28,7 +28,7 @@ from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.executors import check_here, packages
 from rmqha.spark.options import ReadOptions
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task, share_of
-from rmqha.spark.position import Position
+from rmqha.spark.position import PlannedEnd, Position, last_record_before
 from rmqha.spark.report import ReadReport
 from rmqha.spark.schema import KAFKA_COLUMNS, select
 from rmqha.spark.source_options import SourceOptions, parse_options
@@ -144,6 +144,7 @@ class RmqhaReader(spark.DataSourceReader):
                 options=replace(self._read, broker_name=broker),
                 split_bytes=source.split_bytes or share_of(total, cores=self._cores),
                 tasks_min=source.partitions_min,
+                planned_end=PlannedEnd.of(log, last_record_before(log, end)),
             )
         ]
         return [LogPartition(task) for task in tasks] or [LogPartition(LogTask("", (), ReadOptions()))]

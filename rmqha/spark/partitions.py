@@ -13,7 +13,7 @@ from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
 from rmqha.spark.deleted import Deleted
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
-from rmqha.spark.position import Position
+from rmqha.spark.position import PlannedEnd, Position
 from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
@@ -27,12 +27,17 @@ _GO_ON: Final = "failOnDataLoss=false (a new run of rmqha replay: --allow-gap) g
 
 @dataclass(frozen=True)
 class LogTask:
-    """What one task reads: neighbouring splits of one log. Travels to the worker."""
+    """What one task reads: neighbouring splits of one log. Travels to the worker.
+
+    Attributes:
+        planned_end: of all tasks together; None: who planned them sees for himself that the log was not cut.
+    """
 
     uri: str
     splits: tuple[Split, ...]
     options: ReadOptions
     deleted: Deleted = field(default_factory=dict)
+    planned_end: PlannedEnd | None = None
 
     @property
     def size(self) -> int:
@@ -49,7 +54,14 @@ def share_of(total: int, *, cores: int) -> int:
 
 
 def plan_tasks(
-    log: CommitLog, begin: int, end: int, *, options: ReadOptions, split_bytes: int, tasks_min: int = 1
+    log: CommitLog,
+    begin: int,
+    end: int,
+    *,
+    options: ReadOptions,
+    split_bytes: int,
+    tasks_min: int = 1,
+    planned_end: PlannedEnd | None = None,
 ) -> list[LogTask]:
     """Tasks that together read ``[begin, end)``, each at most ``split_bytes``; small files share a task.
 
@@ -59,11 +71,12 @@ def plan_tasks(
         logger.info("commit_log.unfinished: %r is read up to %d: %s", log.uri, end, log.unfinished)
     if options.on_corrupt is OnCorrupt.STOP:
         splits = tuple(log.splits(begin, end, split_bytes=max(1, end - begin)))
-        return [LogTask(log.uri, splits, without_range(options), _deleted(log, begin, options))] if splits else []
-    size = max(1, min(split_bytes, math.ceil((end - begin) / tasks_min)))
-    groups = _pack(log.splits(begin, end, split_bytes=size), size)
+        groups = [splits] if splits else []
+    else:
+        size = max(1, min(split_bytes, math.ceil((end - begin) / tasks_min)))
+        groups = list(_pack(log.splits(begin, end, split_bytes=size), size))
     deleted = _deleted(log, begin, options)
-    return [LogTask(log.uri, group, without_range(options), deleted) for group in groups]
+    return [LogTask(log.uri, group, without_range(options), deleted, planned_end) for group in groups]
 
 
 def _deleted(log: CommitLog, begin: int, options: ReadOptions) -> Deleted:
@@ -89,7 +102,7 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
     """The task's messages. Damage that is skipped is logged with its offsets, as Spark has no better place for it.
 
     Raises:
-        StoreError: a file has been deleted since the scan was planned, and ``fail_on_data_loss``.
+        StoreError: a file has been deleted, or the log cut, since the scan was planned, and ``fail_on_data_loss``.
     """
     filesystem, path = open_filesystem(task.uri)
     pruning = QueuePruning(filesystem, path, task.options)
@@ -104,6 +117,8 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
             logger.warning("commit_log.data_lost: %r lacks [%d, %d)", task.uri, split.begin, split.end)
         if report.corrupt and task.options.on_corrupt is OnCorrupt.STOP:
             break
+    if task.planned_end is not None and fail_on_data_loss:
+        task.planned_end.check()
     if pruning.is_possible:
         logger.info("consume_queues.used: %d of %d bytes read", report.bytes_read, report.bytes_asked_for)
     for damage in report.corrupt:

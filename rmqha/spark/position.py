@@ -3,11 +3,12 @@
 An offset alone does not: a log that was cut and grew again may have other records at the same places.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rmqha.codec.record.scan import Stop
-from rmqha.spark.commit_log import CommitLog
+from rmqha.errors import StoreError
+from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.records import crc32, judge, start_at
 from rmqha.spark.segments import Segment, SegmentReader
 
@@ -30,6 +31,39 @@ class Anchor:
 
 
 @dataclass(frozen=True)
+class PlannedEnd:
+    """The last record that is to be read, and its file. Travels to the worker.
+
+    Tasks that read before and after a cut would together have records of two logs.
+    """
+
+    anchor: Anchor
+    file: CommitLog
+
+    @classmethod
+    def of(cls, log: CommitLog, anchor: Anchor | None) -> "PlannedEnd | None":
+        """None if nothing is to be read."""
+        held = [each for each in log.segments if anchor and each.base <= anchor.offset < each.end]
+        return cls(anchor, replace(log, segments=tuple(held))) if anchor and held else None
+
+    def check(self) -> None:
+        """To be called once all is read.
+
+        Raises:
+            StoreError: the log was cut meanwhile.
+        """
+        try:
+            is_there = self.anchor.is_in(self.file)
+        except FileNotFoundError:
+            is_there = self.anchor.offset < open_log(self.file.uri).min_offset  # deleted, as old files are
+        if not is_there:
+            raise StoreError(
+                f"{self.file.uri} was cut while it was read, as by a failover: the record at {self.anchor.offset} "
+                "is another now, or gone; run the same again"
+            )
+
+
+@dataclass(frozen=True)
 class Position:
     """A physical offset at which a record begins, or will.
 
@@ -37,11 +71,13 @@ class Position:
         anchor: None where no record lay before it, or nobody noted which.
         blank_to: the end of the blank that lay there, with which a closed file ends; None if something else did, or
             nothing yet.
+        was_empty: the log had no file yet. A slave's begins where the oldest file of its master does.
     """
 
     offset: int
     anchor: Anchor | None = None
     blank_to: int | None = None
+    was_empty: bool = False
 
     def problem(self, log: CommitLog) -> str:
         """Why reading cannot go on here; empty if it can."""
@@ -55,24 +91,29 @@ class Position:
 
     def lacks_files(self, log: CommitLog) -> bool:
         """Whether the log begins behind it, and more than a blank is missing."""
-        return self.offset < log.min_offset != self.blank_to
+        return self.offset < log.min_offset != self.blank_to and not self.was_empty
 
     def as_json(self) -> Any:
         """For a checkpoint."""
         anchor = self.anchor and [self.anchor.offset, self.anchor.size, self.anchor.crc32]
-        return {"offset": self.offset, "record": anchor, "blankTo": self.blank_to}
+        position = {"offset": self.offset, "record": anchor, "blankTo": self.blank_to}
+        return position | {"wasEmpty": True} if self.was_empty else position
 
 
 def from_json(value: Any) -> Position:
     """What :meth:`Position.as_json` gave; checkpoints of rmqha 0.1 have the offset alone."""
     if isinstance(value, int):
         return Position(value)
-    return Position(value["offset"], value["record"] and Anchor(*value["record"]), value["blankTo"])
+    return Position(
+        value["offset"], value["record"] and Anchor(*value["record"]), value["blankTo"], value.get("wasEmpty", False)
+    )
 
 
 def position_at(log: CommitLog, offset: int) -> Position:
     """An offset at which a record begins, with what is around it."""
-    return Position(offset, last_record_before(log, offset), blank_behind(log, offset))
+    return Position(
+        offset, last_record_before(log, offset), blank_behind(log, offset), was_empty=offset == 0 and not log.segments
+    )
 
 
 def blank_behind(log: CommitLog, offset: int) -> int | None:

@@ -17,7 +17,7 @@ from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
 from rmqha.spark.options import SPLIT_BYTES
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
-from rmqha.spark.position import Position, from_json, position_at
+from rmqha.spark.position import PlannedEnd, Position, from_json, position_at
 from rmqha.spark.report import ReadReport
 from rmqha.spark.source_options import MAX_BYTES_PER_TRIGGER, SourceOptions
 
@@ -81,10 +81,19 @@ class LogStreamReader(spark.DataSourceStreamReader):
         for broker, planned_end in end.items():
             log = self._log(broker)
             begin = check_still_there(log, begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
-            stop = check_still_there(log, from_json(planned_end), fail_on_data_loss=self._source.fail_on_data_loss)
+            planned = from_json(planned_end)
+            stop = check_still_there(log, planned, fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes or SPLIT_BYTES, self._source.partitions_min
-            tasks += plan_tasks(log, begin, stop, options=options, split_bytes=split_bytes, tasks_min=tasks_min)
+            tasks += plan_tasks(
+                log,
+                begin,
+                stop,
+                options=options,
+                split_bytes=split_bytes,
+                tasks_min=tasks_min,
+                planned_end=PlannedEnd.of(log, planned.anchor),
+            )
         return [LogPartition(task) for task in tasks]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:

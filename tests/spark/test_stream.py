@@ -11,6 +11,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
+from rmqha.spark.datasource import RmqhaReader
 from rmqha.spark.limited_stream import RmqhaStreamReader
 from rmqha.spark.position import from_json
 from rmqha.spark.source_options import parse_options
@@ -83,6 +84,55 @@ def test_available_now_ends_where_the_log_ended(log: LogWriter) -> None:
     before = log.end
     log.append(b"too late")
     assert places(stream.latestOffset(stream.initialOffset(), ReadAllAvailable())) == {"broker": before}
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_stream_that_begins_before_a_slave_has_its_first_file_reads_all_that_comes(
+    starting: str, log: LogWriter, tmp_path: Path
+) -> None:
+    """A slave's log begins at its master's oldest file: that was taken for files that are deleted, at each start."""
+    log.path(0).unlink()
+    slave = tmp_path / "slave"
+    (slave / "commitlog").mkdir(parents=True)
+    stream = reader(slave, startingOffsets=starting)
+    start = json.loads(json.dumps(stream.initialOffset()))
+    assert json.loads(json.dumps(stream.latestOffset(start, ReadAllAvailable()))) == start
+    shutil.copytree(log.root, slave, dirs_exist_ok=True)
+    for each in (stream, reader(slave, startingOffsets=starting)):
+        end = each.latestOffset(start, ReadAllAvailable())
+        assert offsets_between(each, start, end) == [at for at in log.offsets if at >= log.file_size]
+
+
+@pytest.mark.parametrize("how", ["other records", "shorter", "no file"])
+def test_a_log_that_is_cut_while_tasks_read_it_is_told(how: str, log: LogWriter) -> None:
+    """They gave records of two logs as one batch."""
+    stream = reader(log.root)
+    batch = RmqhaReader(parse_options({"path": str(log.root)}), ("physicalOffset",), cores=1)
+    start = stream.initialOffset()
+    plans = [stream.partitions(start, stream.latestOffset(start, ReadAllAvailable())), batch.partitions()]
+    last = log.offsets[-1]
+    if how == "other records":
+        log.write(last, record(last, b"o" * (log.end - last - len(record(last, b"")))))
+    elif how == "shorter":
+        log.write(last, bytes(log.end - last))
+    else:
+        log.path(last).unlink()
+    for read, (partition,) in zip((stream.read, batch.read), plans, strict=True):
+        with pytest.raises(StoreError, match="was cut while it was read" if how == "other records" else None):
+            list(read(partition))
+
+
+def test_files_that_are_deleted_once_they_are_read_were_not_cut(log: LogWriter) -> None:
+    stream = reader(log.root)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadMaxBytes(log.file_size // 2))
+    (partition,) = stream.partitions(start, end)
+    batches = stream.read(partition)
+    found = next(batches).num_rows
+    log.path(0).unlink()
+    assert found + sum(batch.num_rows for batch in batches) == len(
+        [at for at in log.offsets if at < places(end)["broker"]]
+    )
 
 
 def test_a_broker_that_is_added_is_read_from_its_start(log: LogWriter, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
-from rmqha.spark.position import Anchor, Position, blank_behind, last_record_before
+from rmqha.spark.position import PlannedEnd, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning, count_topics
 from rmqha.spark.replay.manifest import Manifest, differing_options, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
@@ -75,7 +75,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
                 results = _run(options, log, staging, report=report, progress=progress or _nobody, runner=runner)
-                _check_uncut(log, planned)
+                if (planned_end := PlannedEnd.of(log, planned)) is not None:
+                    planned_end.check()
                 output.check_staged(results)
                 _add_up(report, results, options.read)
                 report.topics_met |= QueuePruning(*open_filesystem(options.store), options.read).topics
@@ -146,19 +147,6 @@ def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, con
         )
     _, end = log.range_of(replace(options.read, starting_offset=None, starting_timestamp_ms=None))
     return last.end.offset, max(last.end.offset, min(end, confirmed))
-
-
-def _check_uncut(log: CommitLog, planned: Anchor | None) -> None:
-    """Tasks that read before and after a cut would together have records of two logs, and the next run none of some.
-
-    Raises:
-        StoreError: the last record that was to be read is not there any more.
-    """
-    if planned is not None and not planned.is_in(log):
-        raise StoreError(
-            f"{log.uri} was cut while it was read, as by a failover: the record at {planned.offset} is another now, or "
-            "gone. Nothing was written; run the same again"
-        )
 
 
 def _nobody(_progress: Progress) -> None:
