@@ -15,6 +15,7 @@ import trio
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
+from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.offset_table import (
     TOPIC_GROUP_SEPARATOR,
@@ -185,7 +186,7 @@ class SlaveSynchronize:
         first_stored_from: FirstStoredFrom = lambda *_: None,
         takes_unknown: bool = False,
         may_lack_deliveries: bool = False,
-        outruns_all: bool = False,
+        heard: HeardLogs | None = None,
     ) -> Merged:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
@@ -202,8 +203,8 @@ class SlaveSynchronize:
                 tail may be gone.
             takes_unknown: what a broker of RocketMQ's says of groups that have no offset here counts.
             may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
-            outruns_all: its log goes farther than that of all that have told: what a broker of RocketMQ's says without
-                stamps is later than what they say was decided, as far as anybody knows.
+            heard: who has told before, if anybody can have: what a broker of RocketMQ's says without stamps is later
+                than what those say was decided whose logs end before its own.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
         """
         try:
@@ -219,21 +220,22 @@ class SlaveSynchronize:
                 )
                 log_end = max(log_end, await ask_log_end(client))
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
-            counts = told if changed is None and outruns_all else await self._offsets.not_since(told, changed or {})
-            if changed is not None or next_offset is None:
-                told = counts
-            else:
-                knows_more_groups = groups.data_version[1] > self._groups.data_version[1]
-                takes_unknown = takes_unknown or knows_more_groups
-                told = await self._behind(next_offset, told, counts if takes_unknown else {})
+            has_stamps, heard = changed is not None, heard or HeardLogs(log_end)
+            later, changed = await heard.without_outrun(log_end, told, changed or {})
+            if has_stamps or log_end <= heard.end:
+                later = await self._offsets.not_since(later, changed)
+            if not has_stamps and next_offset is not None:
+                takes_unknown = takes_unknown or groups.data_version[1] > self._groups.data_version[1]
+                later = await self._behind(next_offset, told, later if takes_unknown else {})
             if ends is not None:
-                told = await _cut(told, ends)
+                later = await _cut(later, ends)
             if topics:
                 topics, used_since = await self._without_new(topics, first_stored_from)
                 self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
             self._groups.merge(groups, is_lost=is_lost)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
-            await self._offsets.merge_from_master(told, changed=changed)
+            await self._offsets.merge_from_master(later, changed=changed)
+            await heard.note(log_end, told, has_stamps=has_stamps)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return Merged(str(error))
         return Merged(lacks_some=origin.lack_some)

@@ -13,7 +13,8 @@ from rmqha.broker import questions
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.slave_synchronize import SlaveSynchronize
-from rmqha.broker.tables.offset_table import OffsetTable, decode_offsets
+from rmqha.broker.tables.heard_logs import HeardLogs
+from rmqha.broker.tables.offset_table import CHANGED_OFFSETS, OffsetTable, decode_offsets
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
@@ -260,21 +261,46 @@ async def test_what_was_decided_here_an_older_slave_of_rocketmqs_does_not_undo(
     assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed", "other")] == [3, None, 7]
 
 
+async def told_by(
+    net: SimNet, tables: SlaveSynchronize, offsets: object, heard: HeardLogs, *, end: int, changed: object = None
+) -> None:
+    """By a broker whose log goes to ``end``; of RocketMQ's, which has no stamps, if nothing was ``changed``."""
+    body = java_json.dumps({"offsetTable": offsets} | ({CHANGED_OFFSETS: changed} if changed else {})).encode()
+    async with answering(net, {"commitLogMaxOffset": str(end)}, told_by_a_peer(body)):
+        merged = await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None, heard=heard)
+        assert merged.failure == ""
+
+
+@pytest.mark.parametrize("is_rocketmqs_first", [True, False])
 async def test_a_slave_of_rocketmqs_whose_log_goes_farther_says_where_groups_are_by_now(
-    autojump_clock: MockClock,
+    is_rocketmqs_first: bool, autojump_clock: MockClock
 ) -> None:
     """An rmqha slave that had been away for days told of a reset of long ago: days of messages came again."""
     net = SimNet()
     master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
-    for offset in (7, 3, 5):
-        master.offsets.commit_offset("g", "t", 0, offset=offset)
-    master.offsets.commit_offset("removed", "t", 0, offset=7)
-    await master.offsets.remove_offset_in_turns("removed")
-    async with answering(net, ENDS_AT_0, told_by_a_peer(b'{"offsetTable":{"t@g":{0:90},"t@removed":{0:80}}}')):
-        tables = synchronize_with(net, "10.0.0.2", master)
-        merged = await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None, outruns_all=True)
-        assert merged.failure == ""
-    assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed")] == [90, 80]
+    tables, heard = synchronize_with(net, "10.0.0.2", master), HeardLogs()
+    old = {"t@g": {0: 5}, "t@other": {0: 3}}, {"t@g@0": 1000, "t@other@0": 1000, "@removed": 1000}
+    for is_rocketmqs in (is_rocketmqs_first, not is_rocketmqs_first):
+        if is_rocketmqs:
+            await told_by(net, tables, {"t@g": {0: 90}, "t@removed": {0: 80}}, heard, end=200)
+        else:
+            await told_by(net, tables, old[0], heard, end=100, changed=old[1])
+    assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed", "other")] == [90, 80, 3]
+
+
+@pytest.mark.parametrize("is_rocketmqs_first", [True, False])
+async def test_what_a_slave_that_was_there_longer_than_rocketmqs_tells_of_resets_counts(
+    is_rocketmqs_first: bool, autojump_clock: MockClock
+) -> None:
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    tables, heard = synchronize_with(net, "10.0.0.2", master), HeardLogs()
+    for is_rocketmqs in (is_rocketmqs_first, not is_rocketmqs_first):
+        if is_rocketmqs:
+            await told_by(net, tables, {"t@g": {0: 90}, "t@removed": {0: 80}}, heard, end=200)
+        else:
+            await told_by(net, tables, {"t@g": {0: 5}}, heard, end=300, changed={"t@g@0": 1000, "@removed": 1000})
+    assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed")] == [5, None]
 
 
 async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(autojump_clock: MockClock) -> None:

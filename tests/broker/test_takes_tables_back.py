@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.slave_synchronize import Merged
+from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
@@ -26,10 +27,10 @@ class Tables:
     def __init__(self) -> None:
         self.failures = list[str]()
         self.asked_before = list[int]()
-        self.outran = list[bool]()
+        self.heard = list[HeardLogs]()
 
-    async def merge(self, _address: str, *, outruns_all: bool, **_how: object) -> Merged:
-        self.outran.append(outruns_all)
+    async def merge(self, _address: str, *, heard: HeardLogs, **_how: object) -> Merged:
+        self.heard.append(heard)
         return Merged(self.failures.pop() if self.failures else "")
 
     async def learn(self, *, before: int) -> bool:
@@ -55,6 +56,7 @@ def taking_back(
     notes: TakeBackNotes | None = None,
     peers: Collection[str] = (str(PEER),),
     lost: dict[str, str] | None = None,
+    had_topics: bool = True,
 ) -> TakesTablesBack:
     """Of a master whose log goes to 100, and that lacks nothing but what is ``lost``, or its ``notes`` say."""
     queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {}, known_ends={})
@@ -70,12 +72,12 @@ def taking_back(
     metadata: Any = SimpleNamespace(
         save=nothing,
         learn_queues=nothing,
-        had_topics=True,
+        had_topics=had_topics,
         files=SimpleNamespace(lost=lost or {}),
         trouble="",
         delay_offsets=SimpleNamespace(is_settled=lambda _end: True),
         forget_made_since=lambda: None,
-        queue_ends=SimpleNamespace(),
+        queue_ends=SimpleNamespace(dirty=False),
     )
     asks: Any = tables
     return TakesTablesBack(
@@ -110,12 +112,14 @@ async def test_a_peer_that_has_told_once_and_then_holds_more_and_does_not_tell_i
     assert (takes_back.are_awaited, takes_back.why_awaited()) == (False, "")
 
 
-async def test_whose_log_goes_farther_than_that_of_all_that_told_knows_what_came_later() -> None:
-    takes_back = taking_back(tables := Tables(), lost={"topics.json": "it is gone"})
+@pytest.mark.parametrize(("lost", "end"), [("topics.json", 100), ("", 0)])
+async def test_tables_that_are_here_are_as_late_as_the_log(lost: str, end: int) -> None:
+    """What a slave of RocketMQ's whose log is shorter says undid what was decided here since."""
+    takes_back = taking_back(tables := Tables(), lost={lost: "it is gone"} if lost else {}, had_topics=bool(lost))
     await takes_back.note_loss()
-    for end in (100, 100, 200, 150):
-        await takes_back.take(PEER, LogRange(0, end, checks_reports=False), is_longer=end > 100)
-    assert tables.outran == [True, False, True, False]
+    for _ in range(2):
+        await takes_back.take(PEER, LogRange(0, 90, checks_reports=False), is_longer=False)
+    assert [heard.end for heard in tables.heard] == [end, end]
 
 
 async def test_an_empty_peer_is_heard_while_the_log_is_being_dispatched() -> None:

@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from rmqha.broker.slave_synchronize import SlaveSynchronize
+from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.tables.tables_origin import TablesOrigin
@@ -102,8 +103,7 @@ class TakesTablesBack:
         """Than the log: one table alone was lost, or a peer with more of the log could not be asked."""
         self._began_at = -inf
         self._told_why = ""
-        self._told_to = 0
-        """Where the longest log of a peer ends that has told its tables."""
+        self._heard = HeardLogs()
         self._is_told_all = False
         """A peer has told its tables, and did not say that it lacks some."""
         self._has_taken_back = False
@@ -196,8 +196,7 @@ class TakesTablesBack:
         if not has_ends and there is not None and trio.current_time() < self._began_at + _WAITS_S:
             raise RemoteProtocolError(_WITHOUT_ENDS)
         ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
-        log_end = there.max_offset if there is not None else 0
-        if failure := await self._merge(peer, ends, log_end=log_end) or ("" if has_ends else _WITHOUT_ENDS):
+        if failure := await self._merge(peer, ends) or ("" if has_ends else _WITHOUT_ENDS):
             self.told_by.discard(str(peer))
             self._have_told.discard(str(peer))
             if failure != self._told_why:
@@ -240,7 +239,7 @@ class TakesTablesBack:
         if is_longer:
             self.told_by.add(str(peer))
         ends = None if is_longer else await self._ends_before(there.max_offset)
-        if failure := await self._merge(peer, ends, log_end=there.max_offset):
+        if failure := await self._merge(peer, ends):
             raise RemoteProtocolError(f"its topics, groups and consumers' offsets could not be taken over: {failure}")
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
@@ -256,8 +255,8 @@ class TakesTablesBack:
         before = there.min_offset if is_empty else self._store.min_offset
         return await self._queue_ends_client(address_behind(peer)).learn(before=before)
 
-    async def _merge(self, peer: MasterAddress, ends: Mapping[QueueKey, int] | None = None, *, log_end: int = 0) -> str:
-        """Why that failed; else empty. ``ends``: of queues in that peer's log, which goes to ``log_end``."""
+    async def _merge(self, peer: MasterAddress, ends: Mapping[QueueKey, int] | None = None) -> str:
+        """Why that failed; else empty. ``ends``: of queues in that peer's log."""
         is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
         may_wait_for_this = ends is not None and trio.current_time() >= self._began_at + _WAITS_S
@@ -269,10 +268,9 @@ class TakesTablesBack:
             first_stored_from=self._store.first_stored_from,
             takes_unknown=self._are_older,
             may_lack_deliveries=may_wait_for_this,  # who has more of the log never had its group's tables
-            outruns_all=log_end > self._told_to,
+            heard=self._heard,
         )
         if not failure:  # a topic that was deleted there may have messages here since
-            self._told_to = max(self._told_to, log_end)
             await self._metadata.learn_queues(self._store.queues)
             if self._are_lost or self._are_older:  # a new group has lost nothing
                 self._note_lack(address if lacks_some else "")
@@ -332,6 +330,7 @@ class TakesTablesBack:
         self._are_lost = is_begun and (are_noted_lost or not had_topics)
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
+        self._heard = HeardLogs(0 if self._lacks_tables else self._store.max_offset)
         self._began_at = trio.current_time()
         if why := self.why_awaited():
             logger.warning("master_link.tables_awaited", reason=why)

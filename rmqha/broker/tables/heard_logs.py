@@ -1,0 +1,56 @@
+"""HeardLogs: how late the word of a broker without stamps is: as late as its log, in which its master was heard last.
+
+RocketMQ's slaves say where groups are, and not when that was decided. One whose log goes farther than another's was
+with the master when that one was not, so where groups are it knows later, whoever is heard first.
+"""
+
+from collections.abc import Mapping
+
+import trio
+
+from rmqha.broker.tables.offset_table import TOPIC_GROUP_SEPARATOR, OffsetTable, name_of_group, name_of_queue
+
+_LOOKED_AT_ONCE = 256
+"""Of a hundred thousand offsets, before everybody else has a turn."""
+
+
+class HeardLogs:
+    """Of the brokers whose offsets are merged here, one after the other.
+
+    Attributes:
+        end: where the log goes to that the tables here are as late as; then the longest of all that were heard.
+    """
+
+    def __init__(self, end: int = 0) -> None:
+        self.end = end
+        self._unstamped_end = 0
+        self._unstamped = frozenset[str]()
+
+    async def note(self, log_end: int, told: OffsetTable, *, has_stamps: bool) -> None:
+        """A broker whose log goes to ``log_end`` was heard, and ``told`` is merged."""
+        if not has_stamps and log_end > self.end:
+            names = set[str]()
+            for seen, (key, queues) in enumerate(told.items(), 1):
+                if seen % _LOOKED_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+                names |= {name_of_queue(key, queue_id) for queue_id in queues}
+                names.add(name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2]))
+            self._unstamped_end, self._unstamped = log_end, frozenset(names)
+        self.end = max(self.end, log_end)
+
+    async def without_outrun(
+        self, log_end: int, told: OffsetTable, changed: Mapping[str, int]
+    ) -> tuple[OffsetTable, Mapping[str, int]]:
+        """Of a broker with stamps what nobody without has told who knows later; ``changed``: its stamps."""
+        if log_end >= self._unstamped_end:
+            return told, changed
+        counts: OffsetTable = {}
+        for seen, (key, queues) in enumerate(told.items(), 1):
+            if seen % _LOOKED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            counts[key] = {
+                queue_id: offset
+                for queue_id, offset in queues.items()
+                if name_of_queue(key, queue_id) not in self._unstamped
+            }
+        return counts, {name: stamp for name, stamp in changed.items() if name not in self._unstamped}
