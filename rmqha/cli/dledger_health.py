@@ -102,11 +102,22 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
     if member["role"] == "LEADER":
         troubles.append(f"{member_id} also says that it leads")
     elif member["role"] == "CANDIDATE":
-        troubles.append(f"{member_id} knows no leader")
+        troubles.append(f"{member_id} knows no leader{_why_outside(member, leader)}")
     if leader["committedIndex"] is not None and member["endIndex"] is not None:
         lag = leader["committedIndex"] - member["endIndex"]
         troubles += [f"{member_id} lags behind by {lag} entries"] if lag > LAG_MAX else []
     return troubles
+
+
+def _why_outside(member: Facts, leader: Facts) -> str:
+    """A leader of rmqha's steps down for a higher term; one of Java's goes on in its own."""
+    if member["term"] is None or leader["term"] is None or member["term"] <= leader["term"]:
+        return ""
+    return see(
+        f": it is in term {member['term']}, and {leader['id']} leads in term {leader['term']}. If that stays so, have "
+        "another member lead (rmqha dledger transfer)",
+        Page.NO_LEADER,
+    )
 
 
 def _other_lists(members: list[Facts], leader: Facts | None) -> list[str]:

@@ -5,8 +5,10 @@ The edge hands in what arrived and what time it is, and carries out what comes b
 
 Where this differs from DLedger 0.3.1.2 (spec: dledger §7.2 W4, §7.3 rows 10 and 18):
 
-* A member that stepped down from leading, or that voted for itself and was restarted, raises its term before it asks
-  again: DLedger may lead one term twice, with different entries.
+* A member that stepped down from leading raises its term before it asks again, and one that voted for itself and was
+  restarted counts its vote in a higher term only: DLedger may lead one term twice, with different entries. The latter
+  first asks in the term it was in: a leader of Java's that has a quorum ignores a higher one, and who is in that hears
+  no more of it.
 * Nobody leads a term in which it voted for another, though a quorum of others votes for it: after a restart its file
   would not tell that it had led.
 * Who follows a leader has voted for it: one whose directory was emptied had, and does not know. DLedger may lead twice.
@@ -78,7 +80,7 @@ class DLedgerLeaderElector:
         self.unsaved: TermVote | None = None
         """Make it durable before anything is sent or answered, then set None."""
         self._known_max_term = -1
-        self._needs_term = state.curr_vote_for == state.self_id
+        self._needs_term = state.curr_vote_for == state.self_id and len(peers) == 1
         self._voted_by: object = _NOBODY
         """By what the vote of this term was asked for; nobody, if this is not known, or it has led already."""
         self._is_forced = False
@@ -310,9 +312,11 @@ class DLedgerLeaderElector:
         assert self._round is not None, "asked during a round"
         results = [answer.result for answer in self._round.answers.values()]
         accepted, not_ready = results.count(VoteResult.ACCEPT), results.count(VoteResult.REJECT_TERM_NOT_READY)
+        is_lost = self._round.answers[self._state.self_id].result is not VoteResult.ACCEPT
         if (
             len(results) == len(self._peers)
             or accepted + not_ready >= self.quorum
+            or (is_lost and len(results) - results.count(VoteResult.UNKNOWN) >= self.quorum)
             or VoteResult.REJECT_ALREADY_HAS_LEADER in results
         ):
             self._parse(now=now)

@@ -73,7 +73,8 @@ class RoleLog:
             logger.warning(
                 "dledger.no_leader",
                 id=self._id,
-                consequence="the group takes no messages: a majority of its members has to run and to reach each other",
+                consequence="if others know none either, the group takes no messages: a majority of its members has to "
+                "run and to reach each other",
                 next="rmqha dledger status; docs/dledger.md, 'Nobody leads'",
             )
             await led.wait()

@@ -224,6 +224,18 @@ async def test_who_does_not_follow_stores_nothing_whatever_room_it_has(
     )
 
 
+@pytest.mark.parametrize(("term", "is_told"), [(4, True), (3, False), (None, False)])
+async def test_who_is_in_a_higher_term_than_the_leader_is_told(
+    group: Group, autojump_clock: MockClock, term: int | None, is_told: bool
+) -> None:
+    """A leader of Java's takes that over from nobody."""
+    verdict = judge_group("g", await changed(group, 2, role="CANDIDATE", leaderId=None, term=term))
+    assert verdict.level == "degraded"
+    assert verdict.reasons[0].startswith("n2 knows no leader")
+    assert ("it is in term 4, and n0 leads in term 3" in verdict.reasons[0]) == is_told
+    assert verdict.reasons[0].endswith("'Nobody leads'") == is_told
+
+
 @pytest.mark.parametrize(("seconds", "level"), [(None, "ok"), (3600, "degraded"), (3601, "ok")])
 async def test_a_member_that_deleted_what_had_not_expired(
     group: Group, autojump_clock: MockClock, seconds: int | None, level: str

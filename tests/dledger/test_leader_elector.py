@@ -306,11 +306,37 @@ class TestHeartBeat:
         assert state.role is Role.CANDIDATE
 
 
-def test_a_restarted_leader_raises_its_term() -> None:
-    """§7.2 W4."""
+def test_a_restarted_leader_leads_a_higher_term_only() -> None:
+    """§7.2 W4. One answer is enough to know that nobody has a quorum in its term."""
     state = state_of(curr_vote_for="n0")
-    asked = elector(state).tick(now=0)
-    assert {out.request.term for out in asked} == {6}
+    member = elector(state)
+    asked = member.tick(now=0)
+    assert {out.request.term for out in asked} == {5}
+    member.on_vote_answer("n1", asked[0].number, VoteResponse(VoteResult.ACCEPT, 5), now=0.1)
+    assert not state.is_leader
+    (question, _other) = member.tick(now=2)
+    assert question.request.term == 6
+    member.on_vote_answer("n1", question.number, VoteResponse(VoteResult.ACCEPT, 6), now=2)
+    assert state.is_leader
+
+
+@pytest.mark.parametrize("refusal", [VoteResult.REJECT_ALREADY_HAS_LEADER, VoteResult.REJECT_SMALL_LEDGER_END_INDEX])
+def test_who_voted_for_itself_and_is_restarted_follows_who_leads_its_term(refusal: VoteResult) -> None:
+    """It had raised its term, which a leader of Java's with a quorum ignores, and stayed outside for ever."""
+    state = state_of(curr_vote_for="n0")
+    member = elector(state)
+    asked = member.tick(now=0)
+    for out in asked:
+        member.on_vote_answer(out.peer, out.number, VoteResponse(refusal, 5), now=0.1)
+    assert [member.tick(now=now / 10) for now in range(1, 8)] == [[]] * 7
+    assert member.handle_heart_beat(HeartBeatRequest("n1", 5), now=0.8).code == Code.SUCCESS
+    assert (state.role, state.leader_id) == (Role.FOLLOWER, "n1")
+
+
+def test_one_that_is_alone_leads_as_soon_as_it_is_restarted() -> None:
+    state = state_of(curr_vote_for="n0")
+    elector(state, peers=frozenset({"n0"})).tick(now=0)
+    assert (state.role, state.curr_term) == (Role.LEADER, 6)
 
 
 def test_nobody_leads_a_term_in_which_it_voted_for_another() -> None:
