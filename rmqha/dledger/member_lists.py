@@ -91,10 +91,11 @@ class MemberLists:
         self._told: Final[dict[str, tuple[float, dict[str, str] | None]]] = {}
         """When the connection began by which it was told, and what was."""
 
-    def ask(self, peer: str) -> None:
-        """Ask ``peer``, if it is connected and has not told yet; again, whom it counts, if it finds some elsewhere."""
+    def ask(self, peer: str, *, again: bool = False) -> None:
+        """Ask ``peer``, if it is connected and has not told yet; ``again``, or if it finds others than this member."""
         connection = self._connections[peer]
-        if not connection.is_connected or (self._has_told(peer) and not self._has_moved(peer)):
+        again = again or not self._has_told(peer) or self._has_moved(peer) or self.rivals.counts_unknown(peer)
+        if not (connection.is_connected and again):
             return
         since = connection.since
 
@@ -106,10 +107,10 @@ class MemberLists:
 
         self._ask(peer, on_answer)
 
-    def ask_all(self) -> None:
-        """Ask those who have not told yet."""
+    def ask_all(self, *, again: bool = False) -> None:
+        """Ask those who have not told yet; ``again``, all: a machine that is gone says nothing of its end."""
         for peer in self._connections:
-            self.ask(peer)
+            self.ask(peer, again=again)
 
     def _has_told(self, peer: str) -> bool:
         return peer in self._told and self._told[peer][0] == self._connections[peer].since

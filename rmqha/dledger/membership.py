@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 import structlog
@@ -28,6 +29,7 @@ logger = structlog.get_logger()
 
 MEMBERS_FILE: Final = "members"
 _LOOKS_AGAIN_S: Final = 1.0
+_ASKED_AGAIN_TURNS: Final = 10
 _SEE: Final = "see docs/dledger.md, 'A member with another list'"
 _NEXT: Final = f"correct dLegerPeers (--peers) where it is wrong, and start that member again; {_SEE}"
 
@@ -226,8 +228,8 @@ class Membership:
     async def run(self) -> None:
         """Until cancelled. That they cannot be noted is logged, and tried again."""
         told = ""
-        while True:
-            self.lists.ask_all()
+        for turn in count(1):
+            self.lists.ask_all(again=turn % _ASKED_AGAIN_TURNS == 0)
             if self._pusher.checker is not None and self._store.ledger_end_term < self._state.curr_term:
                 self._commit_for_notes()
             if (members := self._committing_members()) is not None:

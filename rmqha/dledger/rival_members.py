@@ -15,11 +15,13 @@ _SEEN_MAX: Final = 64
 """The last processes of a member that are remembered: others may tell of one that has ended."""
 _PROCESS_SIZE_MAX: Final = 64
 """Characters; a time in milliseconds has 13."""
+_LASTING: Final = 10
+"""So many answers in a row, a second apart, are no stale ones: who was started again is found by then."""
 _SEE: Final = "see docs/dledger.md, 'A member with another list'"
 
 
 class Rival(NamedTuple):
-    """Another process with a member's id: who counts it, and where."""
+    """Another process with a member's id: who counts it, and where, which may be another machine by the same name."""
 
     teller: str
     address: str
@@ -29,6 +31,8 @@ class _Told(NamedTuple):
     addresses: Mapping[str, str]
     unknown: Mapping[str, str]
     """The processes it counts that this member had not found as those members."""
+    times: Mapping[str, int]
+    """How often in a row it has told of such a one."""
 
 
 class RivalMembers:
@@ -51,7 +55,7 @@ class RivalMembers:
         status, seen = status or MemberStatus(), self._seen
         if status.process is not None and status.process not in seen[peer] and _is_kept(status.process):
             seen[peer].append(status.process)
-        before = self._told.get(peer, _Told({}, {}))
+        before = self._told.get(peer, _Told({}, {}, {}))
         addresses = addresses or before.addresses
         kept = {member: process for member, process in before.unknown.items() if _is_at(member, before, addresses)}
         counted = {member: process for member, process in (status.counted or {}).items() if _is_kept(process)}
@@ -60,7 +64,12 @@ class RivalMembers:
             for member, process in (kept | counted).items()
             if member in self._addresses and process not in seen[member]
         }
-        self._told[peer] = _Told(addresses, unknown)
+        times = {member: before.times.get(member, 0) + (member in counted) for member in unknown}
+        self._told[peer] = _Told(addresses, unknown, times)
+
+    def counts_unknown(self, peer: str) -> bool:
+        """Whether ``peer`` has last told of a process that this member had not found: it may be behind, or this one."""
+        return peer in self._told and bool(self._told[peer].unknown)
 
     def process_of(self, member: str) -> str | None:
         """The last process that this member has found as ``member``; None: who is there does not say."""
@@ -69,22 +78,32 @@ class RivalMembers:
     def of(self, member: str) -> Rival | None:
         """Who counts, as ``member``, another process than any that this one has found where it looks for it."""
         seen = self._seen[member]
-        for teller, (addresses, unknown) in sorted(self._told.items()):
-            place = addresses.get(member)
-            if place is None or is_same_address(place, self._addresses[member]):
+        for teller, told in sorted(self._told.items()):
+            place = told.addresses.get(member)
+            if place is None or not seen or told.unknown.get(member, seen[-1]) in seen:
                 continue
-            if seen and unknown.get(member, seen[-1]) not in seen:
+            if not is_same_address(place, self._addresses[member]) or told.times[member] >= _LASTING:
                 return Rival(teller, place)
         return None
 
     def troubles(self, counted: Collection[str]) -> list[str]:
         """Which votes do not count here, and why; ``counted`` are the others that this member finds at present."""
         found = [(member, self.of(member)) for member in sorted(self._addresses)]
-        return [self._trouble(member, rival, counted) for member, rival in found if rival is not None]
+        found_here = {self._self_id, *counted}
+        return [
+            self._trouble(member, rival, counted)
+            for member, rival in found
+            if rival and (member in found_here or not is_same_address(rival.address, self._addresses[member]))
+        ]
 
     def _trouble(self, member: str, rival: Rival, counted: Collection[str]) -> str:
         here, there, teller = self._addresses[member], rival.address, rival.teller
         what = "it is not elected" if member == self._self_id else f"no vote of {member} counts here"
+        if is_same_address(here, there):
+            return (
+                f"two processes are {member}, at {here}, which leads {teller} to the other one: {what} until one of "
+                f"them is stopped for good, and {here} leads all to the one that is left; {_SEE}"
+            )
         if member != self._self_id and member not in counted:
             return (
                 f"it does not find {member} at {here}, where its list has it, and {teller} has it at {there}: {what} "

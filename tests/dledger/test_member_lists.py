@@ -504,6 +504,65 @@ def test_one_whose_process_has_ended_here_may_have_moved() -> None:
     assert told.startswith("it does not find n2 at c:1, where its list has it, and n0 has it at z:1: no vote of n2 cou")
 
 
+OWN = {"n0": "n0h:1", "n1": "n1h:1", "n2": "n2h:1"}
+
+
+def told_often(rivals: RivalMembers, times: int = 10, teller: str = "n0", **counted: str) -> None:
+    for _ in range(times):
+        rivals.note(teller, OWN, MemberStatus(counted=counted))
+
+
+def test_two_processes_behind_one_name_are_two() -> None:
+    """A pod's own name leads to itself, that of the new one elsewhere: the old one was elected, and all was well."""
+    rivals = RivalMembers("n2", "300", OWN)
+    told_often(rivals, 9, n2="301")
+    assert rivals.of("n2") is None, "it may not know of this process yet"
+    told_often(rivals, 1, n2="301")
+    assert rivals.of("n2") == Rival("n0", "n2h:1")
+    (told,) = rivals.troubles({})
+    assert told.startswith("two processes are n2, at n2h:1, which leads n0 to the other one: it is not elected until ")
+    told_often(rivals, 1)
+    assert rivals.of("n2") is not None, "n0 may have acknowledged with it"
+    told_often(rivals, 1, n2="300")
+    assert (rivals.of("n2"), rivals.troubles({})) == (None, [])
+
+
+def test_who_is_not_found_any_more_by_its_teller_is_no_rival_though_it_was() -> None:
+    """This member was started again, and cannot be reached there since."""
+    rivals = RivalMembers("n2", "300", OWN)
+    told_often(rivals, 1, n2="299")
+    told_often(rivals, 30)
+    assert rivals.of("n2") is None
+
+
+def test_of_a_member_behind_one_name_that_is_found_as_two_no_vote_counts() -> None:
+    rivals = RivalMembers("n0", "100", OWN)
+    rivals.note("n2", OWN, MemberStatus(process="300"))
+    told_often(rivals, teller="n1", n2="301")
+    assert rivals.of("n2") == Rival("n1", "n2h:1")
+    (told,) = rivals.troubles({"n2": "300"})
+    assert told.startswith("two processes are n2, at n2h:1, which leads n1 to the other one: no vote of n2 counts here")
+    assert rivals.troubles({}) == [], "it ended, and who is there now has not been asked yet"
+    rivals.note("n2", OWN, MemberStatus(process="301"))
+    assert rivals.of("n2") is None, "it was started again"
+
+
+def test_who_counts_other_processes_is_asked_until_it_does_not_and_all_are_now_and_then() -> None:
+    peer = Peer()
+    peer.lists.ask_all()
+    status = MemberStatus(process="7", counted={"n0": "8"})
+    peer.questions.pop(0)(MetadataResponse(peers=dict.fromkeys(THREE, "h:1"), rmqha_status=status))
+    peer.lists.ask_all()
+    peer.questions.pop(0)(MetadataResponse(peers=dict.fromkeys(THREE, "h:1"), rmqha_status=MemberStatus()))
+    peer.lists.ask_all()
+    status = MemberStatus(counted={"n0": "1"})
+    peer.questions.pop(0)(MetadataResponse(peers=dict.fromkeys(THREE, "h:1"), rmqha_status=status))
+    peer.lists.ask_all()
+    assert peer.questions == []
+    peer.lists.ask_all(again=True)
+    assert len(peer.questions) == 1
+
+
 def test_what_a_member_tells_of_processes_is_kept_within_bounds() -> None:
     addresses = {"n0": "10.0.0.1:1", "n1": "10.0.0.2:1"}
     rivals = RivalMembers("n0", "1", addresses)
