@@ -15,7 +15,7 @@ import trio
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
-from rmqha.broker.tables.heard_logs import HeardLogs
+from rmqha.broker.tables.heard_logs import HeardLogs, without_decided
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.offset_table import (
     TOPIC_GROUP_SEPARATOR,
@@ -224,6 +224,8 @@ class SlaveSynchronize:
             later, changed = await heard.without_outrun(log_end, told, changed or {})
             if has_stamps or log_end <= heard.end:
                 later = await self._offsets.not_since(later, changed)
+            else:
+                later = await without_decided(later, self._offsets.changed, self._offsets.made_since)
             if not has_stamps and next_offset is not None:
                 takes_unknown = takes_unknown or groups.data_version[1] > self._groups.data_version[1]
                 later = await self._behind(next_offset, told, later if takes_unknown else {})

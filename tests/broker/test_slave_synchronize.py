@@ -303,6 +303,26 @@ async def test_what_a_slave_that_was_there_longer_than_rocketmqs_tells_of_resets
     assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed")] == [5, None]
 
 
+@pytest.mark.parametrize("are_awaited", [True, False])
+async def test_what_was_decided_since_tables_were_lost_no_word_of_before_undoes(
+    are_awaited: bool, autojump_clock: MockClock
+) -> None:
+    """A slave of RocketMQ's that came later undid it, as its log was the longest of all that had told."""
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    master.offsets.made_since.are_awaited = lambda: are_awaited
+    for group in ("reset", "removed", "again"):
+        master.offsets.commit_offset(group, "t", 0, offset=60)
+    master.offsets.commit_offset("reset", "t", 0, offset=20)
+    for group in ("removed", "again"):
+        await master.offsets.remove_offset_in_turns(group)
+    master.offsets.commit_offset("again", "t", 0, offset=3)
+    told = {f"t@{group}": {0: 90} for group in ("reset", "removed", "again", "other")}
+    await told_by(net, synchronize_with(net, "10.0.0.2", master), told, HeardLogs(), end=100)
+    found = [master.offsets.query_offset(group, "t", 0) for group in ("reset", "removed", "again", "other")]
+    assert found == ([20, None, 3, 90] if are_awaited else [90] * 4)
+
+
 async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(autojump_clock: MockClock) -> None:
     """The group would pass over the first messages that are sent there."""
     net = SimNet()

@@ -112,10 +112,19 @@ async def test_a_peer_that_has_told_once_and_then_holds_more_and_does_not_tell_i
     assert (takes_back.are_awaited, takes_back.why_awaited()) == (False, "")
 
 
-@pytest.mark.parametrize(("lost", "end"), [("topics.json", 100), ("", 0)])
-async def test_tables_that_are_here_are_as_late_as_the_log(lost: str, end: int) -> None:
-    """What a slave of RocketMQ's whose log is shorter says undid what was decided here since."""
-    takes_back = taking_back(tables := Tables(), lost={lost: "it is gone"} if lost else {}, had_topics=bool(lost))
+@pytest.mark.parametrize(
+    ("how", "end"),
+    [({"lost": {"topics.json": "it is gone"}}, 100), ({"is_noted": True}, 100), ({"had_topics": False}, 0)],
+)
+async def test_tables_that_are_here_are_as_late_as_the_log(how: dict[str, Any], end: int) -> None:
+    """What a slave of RocketMQ's whose log is shorter says undid what was decided here since.
+
+    So it was at each start that waited for it, though a peer had told the tables before.
+    """
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    if how.pop("is_noted", False):
+        await notes.lost.make_in_thread()
+    takes_back = taking_back(tables := Tables(), notes=notes, **how)
     await takes_back.note_loss()
     for _ in range(2):
         await takes_back.take(PEER, LogRange(0, 90, checks_reports=False), is_longer=False)

@@ -330,7 +330,7 @@ class TakesTablesBack:
         self._are_lost = is_begun and (are_noted_lost or not had_topics)
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
-        self._heard = HeardLogs(0 if self._lacks_tables else self._store.max_offset)
+        self._heard = HeardLogs(self._store.max_offset if had_topics else 0)
         self._began_at = trio.current_time()
         if why := self.why_awaited():
             logger.warning("master_link.tables_awaited", reason=why)

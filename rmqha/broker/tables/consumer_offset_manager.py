@@ -171,6 +171,7 @@ class ConsumerOffsetManager:
                 self._forget(key, queue_id)
             await trio.lowlevel.checkpoint()
         self.changed.note(name_of_group(group))  # again: a slave may have been told of the rest since
+        self.made_since.note(name_of_group(group))
         self.awaited += 1
 
     def query_offsets(self, group: str, topic: str) -> OffsetsOfQueues:

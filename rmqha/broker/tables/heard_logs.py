@@ -4,10 +4,12 @@ RocketMQ's slaves say where groups are, and not when that was decided. One whose
 with the master when that one was not, so where groups are it knows later, whoever is heard first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import trio
 
+from rmqha.broker.tables.change_stamps import ChangeStamps
+from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_table import TOPIC_GROUP_SEPARATOR, OffsetTable, name_of_group, name_of_queue
 
 _LOOKED_AT_ONCE = 256
@@ -44,13 +46,29 @@ class HeardLogs:
         """Of a broker with stamps what nobody without has told who knows later; ``changed``: its stamps."""
         if log_end >= self._unstamped_end:
             return told, changed
-        counts: OffsetTable = {}
-        for seen, (key, queues) in enumerate(told.items(), 1):
-            if seen % _LOOKED_AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
-            counts[key] = {
-                queue_id: offset
-                for queue_id, offset in queues.items()
-                if name_of_queue(key, queue_id) not in self._unstamped
-            }
+        counts = await _without(told, lambda _group, queue: queue in self._unstamped)
         return counts, {name: stamp for name, stamp in changed.items() if name not in self._unstamped}
+
+
+async def without_decided(told: OffsetTable, changed: ChangeStamps, made_since: MadeSince) -> OffsetTable:
+    """What is no word of before about what was decided here since tables were lost."""
+
+    def is_decided(group: str, queue: str) -> bool:
+        return any(name in made_since and changed.of(name) for name in (group, queue))
+
+    return await _without(told, is_decided)
+
+
+async def _without(told: OffsetTable, is_left_out: Callable[[str, str], bool]) -> OffsetTable:
+    """``is_left_out`` is asked by the names that a group and a queue have stamps by."""
+    counts: OffsetTable = {}
+    for seen, (key, queues) in enumerate(told.items(), 1):
+        if seen % _LOOKED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        group = name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2])
+        counts[key] = {
+            queue_id: offset
+            for queue_id, offset in queues.items()
+            if not is_left_out(group, name_of_queue(key, queue_id))
+        }
+    return counts
