@@ -24,6 +24,7 @@ from rmqha.replication.master_session import LogRange
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network, Stream
+from rmqha.waiting import STOOD_STILL_S
 
 BeforeTaking = Callable[[MasterAddress, LogRange | None], Awaitable[None]]
 
@@ -194,13 +195,16 @@ async def _compare_all(receiver: ComparingReceiver, there: LogRange | None, *, s
 
 
 async def _receive(receiver: ComparingReceiver, *, silence_max_s: float) -> None:
-    with trio.move_on_after(silence_max_s):
+    due = trio.current_time() + silence_max_s
+    with trio.move_on_at(due):
         if not await receiver.receive():
             raise trio.BrokenResourceError(
                 "it ended the connection: it holds less than this log, or begins later, and its remoting port "
                 "(HA port - 1) does not say where it ends; or this is not its HA port"
             )
         return
+    if (late_s := trio.current_time() - due) > STOOD_STILL_S:
+        raise RemoteProtocolError(f"this process stood still for {late_s:.0f} s while it was asked")
     raise SilentMasterError(f"it sent nothing for {silence_max_s:g} s")
 
 
