@@ -180,7 +180,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     troubles += [see(facts[name], page) for name, page in _TROUBLE_PAGES.items() if facts.get(name)]
     troubles += [see(f"{_KEPT}: {kept}", Page.CERTIFICATES) for kept in filter(None, [facts.get("certificates_kept")])]
     troubles += [see(_ACCOUNTS_KEPT.format(facts[name]), Page.ACCOUNTS) for name in _ACCOUNTS if facts.get(name)]
-    troubles += facts.get("not_registered", ())
+    troubles += [see(told, Page.NOT_REGISTERED) for told in facts.get("not_registered", ())]
     troubles += [see(taken, Page.MIXED_UP) for taken in facts.get("place_taken", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level

@@ -122,6 +122,7 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
         (master(connection(), damaged_halves="a half message is damaged"), Page.DAMAGED_HALF),
         (master(connection(), damaged_marks="a mark could not be read"), Page.DAMAGED_MARK),
         (master(connection(), no_inodes="no inode is free on the file system of /a"), Page.NO_INODES),
+        (master(connection(), not_registered=["name server a:1 is away"]), Page.NOT_REGISTERED),
         (master(connection(), disk_unknown="how full the disk is cannot be read: gone"), Page.WRITE_FAILED),
         (master(connection(), undeliverable="1 delayed message was left out"), Page.UNDELIVERABLE),
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
