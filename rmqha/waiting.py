@@ -13,6 +13,8 @@ from rmqha.replication.watermark import Watermark
 _EXPIRED_AT_ONCE: Final = 500
 """Some milliseconds' work."""
 _HOSTS_KNOWN_MAX: Final = 1024
+STOOD_STILL_S: Final = 1.0
+"""Who is woken so much later than asked for was not merely busy: the process was stopped, or its machine."""
 
 
 async def wait_reached(watermark: Watermark, offset: int, *, deadline: float = inf) -> bool:
@@ -34,7 +36,9 @@ async def wait_reached(watermark: Watermark, offset: int, *, deadline: float = i
 
 
 async def wait_overdue(deadline: Callable[[], float], *, ahead_s: float = inf) -> None:
-    """Return when ``deadline()`` (trio's clock) has passed.
+    """Return when ``deadline()`` (trio's clock) has passed; time in which this process stood still is nobody's silence.
+
+    After that it is waited anew, for ``ahead_s``, or for as long as is known to be missing.
 
     It may move as often as it likes, which costs nothing: it is looked at only when the one seen last has come. A
     cancel scope around each read would cost more than the read.
@@ -43,12 +47,15 @@ async def wait_overdue(deadline: Callable[[], float], *, ahead_s: float = inf) -
         deadline: ``inf`` while there is none.
         ahead_s: a deadline that is set anew lies at least so far ahead; left out if deadlines only move back.
     """
-    is_overdue = False
+    not_before, is_overdue = -inf, False
     while not is_overdue:
-        while (left_s := deadline() - trio.current_time()) > 0:  # noqa: ASYNC110 - time is what it waits for
-            await trio.sleep(min(left_s, ahead_s))
-        await trio.lowlevel.checkpoint()  # the process may have stood still: what came meanwhile is read first
-        is_overdue = deadline() <= trio.current_time()
+        while (left_s := max(deadline(), not_before) - trio.current_time()) > 0:
+            wakes_at = trio.current_time() + min(left_s, ahead_s)
+            await trio.sleep_until(wakes_at)
+            if (late_s := trio.current_time() - wakes_at) > STOOD_STILL_S:
+                not_before = trio.current_time() + (ahead_s if ahead_s < inf else late_s)
+        await trio.lowlevel.checkpoint()  # what came while the process stood still is read first
+        is_overdue = max(deadline(), not_before) <= trio.current_time()
 
 
 class DeadlineService:

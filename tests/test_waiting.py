@@ -1,5 +1,7 @@
 """Waiting for a watermark in a task takes exactly as long as it must."""
 
+from functools import partial
+
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -48,6 +50,18 @@ async def test_each_waiter_expires_at_his_own_deadline(nursery: trio.Nursery, au
     await trio.sleep(10)
     assert expired == {"late": 4.0, "early": 1.5}
     nursery.cancel_scope.cancel()
+
+
+async def test_time_in_which_the_process_stood_still_is_no_silence(mock_clock: MockClock) -> None:
+    """A slave that was stopped for half a minute said that its master had sent nothing for 20 s."""
+    deadline = trio.current_time() + 20.0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(wait_overdue, lambda: deadline, ahead_s=20.0))
+        for jump_s, is_waiting in ((30.0, True), (19.9, True), (0.2, False)):
+            await wait_all_tasks_blocked()
+            mock_clock.jump(jump_s)
+            await wait_all_tasks_blocked()
+            assert bool(nursery.child_tasks) is is_waiting
 
 
 async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is_overdue(mock_clock: MockClock) -> None:

@@ -54,6 +54,7 @@ from rmqha.choices import FlushDiskType
 from rmqha.codec.host import parse_host
 from rmqha.config import BrokerConfig
 from rmqha.errors import StoreError
+from rmqha.listening import listening_by
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.fence import Fence
@@ -279,16 +280,17 @@ class BrokerController:
         nursery.start_soon(self._serve_clients, server, listeners)
         return server
 
-    async def _listen_on(self, port: int) -> Listener:
-        return await self._network.listen(self.config.bind_address, port, unsent_bytes_max=UNSENT_BYTES_MAX)
+    async def _listen_on(self, port: int, *, what: str | None = None) -> Listener:
+        with listening_by("listenPort", "bindAddress", what=what):
+            return await self._network.listen(self.config.bind_address, port, unsent_bytes_max=UNSENT_BYTES_MAX)
 
     async def _listen_beside(self, listener: Listener) -> Listener:
+        what = f"listenPort - {_FAST_PORT_DISTANCE}, which clients use, too"
         try:
-            return await self._listen_on(listener.port - _FAST_PORT_DISTANCE)
-        except OSError as error:
+            return await self._listen_on(listener.port - _FAST_PORT_DISTANCE, what=what)
+        except OSError:
             listener.close()
-            beside = f"clients use listenPort - {_FAST_PORT_DISTANCE}, too: it must be free"
-            raise OSError(error.errno, f"{error.strerror} ({beside})") from error
+            raise
 
     async def _serve_clients(self, server: RemotingServer, listeners: list[Listener]) -> None:
         with self._clients:

@@ -24,6 +24,7 @@ _VERSION_DESC: Final = "V4_9_8"
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 _NO_POOL: Final = "2147483647"
+_UNKNOWN_RATIO: Final = -1.0
 """What RocketMQ tells where no pool of transient buffers is used."""
 _QUEUES: Final = ("send", "pull", "query")
 _ABSENT: Final = dict.fromkeys(
@@ -101,16 +102,16 @@ class BrokerStatus:
         return dict(sorted(table.items()))
 
     def _disks(self) -> dict[str, str]:
-        """The disks as the cleaning last saw them; what it could not see counts as full."""
+        """The disks as the cleaning last saw them; of what it could not see -1, as RocketMQ tells it."""
         cleaner, log_directory = self._store.cleaner, self._store.commit_log.files.directory
         log, queues = cleaner.log_disk, cleaner.queues_disk
-        log_ratio = str(log.used_percent / 100 if log is not None else 1.0)
+        log_ratio = str(log.used_percent / 100 if log is not None else _UNKNOWN_RATIO)
         capacity = readable_bytes(log.total if log is not None else 0)
         free = readable_bytes(log.available if log is not None else 0)
         return {
             "commitLogDiskRatio": log_ratio,
             f"commitLogDiskRatio_{log_directory}": log_ratio,
-            "consumeQueueDiskRatio": str(queues.used_percent / 100 if queues is not None else 1.0),
+            "consumeQueueDiskRatio": str(queues.used_percent / 100 if queues is not None else _UNKNOWN_RATIO),
             "commitLogDirCapacity": f"Total : {capacity}, Free : {free}.",
         }
 
@@ -155,6 +156,7 @@ class BrokerStatus:
             "lost_tables": "; ".join(self._tables.lost) or None,
             "no_inodes": store.cleaner.inodes.trouble or None,
             "disk_used_percent": store.disk_used_percent,
+            "disk_unknown": store.cleaner.disk_unknown or None,
             "disk_looked_s_ago": round(self._clock() - store.cleaner.disk_looked_at, 3),
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
             "requests_broken": self._fence.bugs,

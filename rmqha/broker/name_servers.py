@@ -39,6 +39,7 @@ _LOOKS_FOR_MASTER_S: Final = 2.0
 _AGAIN_S: Final = 5.0
 _ANSWER_S: Final = 6.0
 _TOPICS_AT_ONCE: Final = 1000
+_PAGE: Final = "docs/operations.md, 'A name server that does not know this broker'"
 _ROUTE_SIZE_MAX: Final = 64 * 1024
 """As many brokers as a name may have, with the longest addresses; read at once, in some milliseconds."""
 
@@ -125,7 +126,8 @@ class NameServers:
                             await self._look_for_another(client, name_server, told[0])
             except (RemotingError, ProtocolError) as error:  # ours as well: a table that is too large to tell
                 if name_server not in self.failures:
-                    logger.warning("name_servers.not_registered", name_server=name_server, reason=str(error))
+                    facts = {"name_server": name_server, "reason": str(error), "see": _PAGE}
+                    logger.warning("name_servers.not_registered", **facts)
                 self.failures[name_server] = str(error)
                 self._masters.pop(name_server, None)
                 await trio.sleep(_AGAIN_S)

@@ -49,6 +49,11 @@ _AWAITED_S: Final = 60.0
 _LOOKED_AT_ONCE: Final = 256
 """Of a hundred thousand offsets, before everybody else has a turn."""
 _NEWS_AFTER_S: Final = 1.0
+_REFUSED_ACCOUNT: Final = "AclException"
+_ACCOUNT_NEXT: Final = (
+    "correct the account in the file of aclCredentialsPath (it is read again; without that key set it), or have the "
+    "master's globalWhiteRemoteAddresses name this broker; see docs/security.md, 'Accounts (ACL)'"
+)
 _TRANSACTION_KEYS: Final = tuple(topic + TOPIC_GROUP_SEPARATOR + CONSUMER_GROUP for topic in (HALF_TOPIC, OP_TOPIC))
 
 
@@ -161,7 +166,8 @@ class SlaveSynchronize:
             failures.append(str(error))
         failure = "; ".join(failures)
         if failure and failure != self.failure:
-            logger.warning("master_link.not_synchronized", address=address, reason=failure)
+            told = {"next": _ACCOUNT_NEXT} if _REFUSED_ACCOUNT in failure else {}
+            logger.warning("master_link.not_synchronized", address=address, reason=failure, **told)
         self.failure = failure
         if not failure:
             self.rounds, self.origin = self.rounds + 1, origin

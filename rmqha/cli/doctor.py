@@ -67,6 +67,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
     from rmqha.cli import doctor_peers as peers  # noqa: PLC0415
     from rmqha.cli.doctor_addresses import check_addresses  # noqa: PLC0415
     from rmqha.cli.doctor_file_size import check_file_size  # noqa: PLC0415
+    from rmqha.cli.doctor_ids import check_broker_id  # noqa: PLC0415
     from rmqha.cli.doctor_masters import check_masters  # noqa: PLC0415
     from rmqha.cli.doctor_members import check_members  # noqa: PLC0415
     from rmqha.cli.doctor_running import check_configuration, files_limit  # noqa: PLC0415
@@ -98,6 +99,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *peers.check_relations(config),
         *check_addresses(config),
         *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),
+        *(() if is_running else check_broker_id(config, timeout_s=timeout_s)),
         *check_members(config, timeout_s=timeout_s),
         *check_masters(config, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),

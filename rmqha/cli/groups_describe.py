@@ -1,6 +1,6 @@
 """``rmqha groups describe``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,7 +13,19 @@ if TYPE_CHECKING:
     from rmqha.cli.broker_tables import ConsumedQueue
     from rmqha.cli.named_brokers import NamedBroker
 
-    Described = tuple[bool, dict[str, Any] | None, list[ConsumedQueue]]
+    Described = tuple[bool, dict[str, Any], dict[str, Any] | None, list[ConsumedQueue]]
+
+_SETTINGS: Final[tuple[str, ...]] = (
+    "consumeEnable",
+    "consumeBroadcastEnable",
+    "consumeFromMinEnable",
+    "retryQueueNums",
+    "retryMaxTimes",
+    "brokerId",
+    "whichBrokerWhenConsumeSlowly",
+    "notifyConsumerIdsChangedEnable",
+)
+"""What a group is allowed, and how it retries, in RocketMQ's names; one that a broker does not tell is left out."""
 
 
 @click.command(
@@ -33,7 +45,7 @@ Exit codes: 0 found, 1 no broker knows it, 2 wrong usage, 3 a broker is unreacha
 def describe(
     ctx: click.Context, group: str, *, addresses: tuple[str, ...], output: str, timeout_s: float, topic: str | None
 ) -> None:
-    """Show GROUP: the members that are connected to each broker, and how far it is in each queue.
+    """Show GROUP: its settings and the members that are connected, by broker, and how far it is in each queue.
 
     While members are connected, topics that they do not subscribe to are left out.
     """
@@ -43,13 +55,15 @@ def describe(
 
     def ask(connection: "BrokerConnection", _broker: "NamedBroker") -> "Described":
         queues = consumed(connection, group, topic)  # of a topic that is named, for any group
-        is_known = group in group_configs(connection) or any(queue.consumed for queue in queues)
-        return is_known, group_connections(connection, group), queues if is_known or topic is None else []
+        config = group_configs(connection).get(group)
+        is_known = config is not None or any(queue.consumed for queue in queues)
+        settings = {name: config[name] for name in _SETTINGS if name in config} if config else {}
+        return is_known, settings, group_connections(connection, group), queues if is_known or topic is None else []
 
     answers = ask_each(
         named_brokers(addresses, timeout_s=timeout_s, may_be_away=True).leading, ask, timeout_s=timeout_s
     )
-    if not any(is_known or members or queues for _, (is_known, members, queues) in answers.found):
+    if not any(is_known or members or queues for _, (is_known, _, members, queues) in answers.found):
         raise CliError(
             f"group {group} does not exist",
             why=f"{', '.join(broker.name for broker, _ in answers.found)}: not known, and nothing consumed",
@@ -57,15 +71,16 @@ def describe(
         )
     members = [
         {"broker": broker.name} | {str(name): value for name, value in member.items()}
-        for broker, (_, found, _) in answers.found
+        for broker, (_, _, found, _) in answers.found
         if found
         for member in found["connectionSet"]
     ]
-    queues = [(broker.name, queue) for broker, (_, _, of_broker) in answers.found for queue in of_broker]
+    queues = [(broker.name, queue) for broker, (_, _, _, of_broker) in answers.found for queue in of_broker]
+    settings = {broker.name: told for broker, (_, told, _, _) in answers.found if told}
     if output == "json":
-        echo_json(_document(group, members, queues))
+        echo_json(_document(group, members, queues) | {"settings": settings})
     else:
-        click.echo(_text(group, members, queues))
+        click.echo(_text(group, settings, members, queues))
     if answers.is_partial:
         ctx.exit(EXIT_UNREACHABLE)
 
@@ -90,12 +105,35 @@ def _document(group: str, members: list[dict[str, Any]], queues: "list[tuple[str
     }
 
 
-def _text(group: str, members: list[dict[str, Any]], queues: "list[tuple[str, ConsumedQueue]]") -> str:
+def _settings_table(settings: dict[str, dict[str, Any]]) -> str:
+    """A line for each setting, a column for each broker: where they differ is seen."""
+    from rmqha.cli.table import render_table  # noqa: PLC0415 - not for --help
+
+    rows = [
+        (name, *(_setting_text(told.get(name)) for told in settings.values()))
+        for name in _SETTINGS
+        if any(name in told for told in settings.values())
+    ]
+    return render_table(("SETTING", *settings), rows)
+
+
+def _setting_text(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(
+    group: str,
+    settings: dict[str, dict[str, Any]],
+    members: list[dict[str, Any]],
+    queues: "list[tuple[str, ConsumedQueue]]",
+) -> str:
     from rmqha.cli.table import render_table, time_text  # noqa: PLC0415
     from rmqha.logs import escaped  # noqa: PLC0415
 
     lag = sum(queue.lag for _, queue in queues)
     parts = [f"group {escaped(group)}, members connected: {len(members)}, lag: {lag:,} messages"]
+    if settings:
+        parts.append(_settings_table(settings))
     if members:
         columns = ("clientId", "clientAddr", "language", "broker")
         rows = [[member.get(column) for column in columns] for member in members]

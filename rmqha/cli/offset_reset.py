@@ -21,6 +21,7 @@ from rmqha.codec.headers import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
+    SaveConsumerOffsetsRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
     decode_header,
@@ -119,12 +120,12 @@ def reset(connection: BrokerConnection, group: str, topic: str, place: Place, pl
     for queue in plan.queues:
         header = UpdateConsumerOffsetRequestHeader(group, topic, queue.queue_id, queue.wanted)
         connection.ask_for(RequestCode.UPDATE_CONSUMER_OFFSET, header)
-    _save(connection, group)
+    _save(connection, group, topic)
 
 
-def _save(connection: BrokerConnection, group: str) -> None:
+def _save(connection: BrokerConnection, group: str, topic: str) -> None:
     try:
-        connection.ask_for(RequestCode.SAVE_CONSUMER_OFFSETS)
+        connection.ask_for(RequestCode.SAVE_CONSUMER_OFFSETS, SaveConsumerOffsetsRequestHeader(group, topic))
     except RefusedError as error:
         if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ's, which saves every five seconds
             return

@@ -29,6 +29,7 @@ class Page(StrEnum):
     NO_INODES = "docs/operations.md, 'No inode is free'"
     SLAVE_FULL = "docs/operations.md, 'A slave without room'"
     SILENT = "docs/operations.md, 'A peer that is silent'"
+    NOT_REGISTERED = "docs/operations.md, 'A name server that does not know this broker'"
     MIXED_UP = "docs/operations.md, 'Brokers that do not belong together'"
     AHEAD = "docs/operations.md, 'Slave ahead of the master'"
     PEER_HOLDS_MORE = "docs/operations.md, 'Sends are refused'"

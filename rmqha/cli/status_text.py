@@ -20,6 +20,8 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
     if facts.get("disk_used_percent") is not None:
         ago = f", {facts['disk_looked_s_ago']:.0f} s ago" if "disk_looked_s_ago" in facts else ""
         lines.append(f"  disk     {facts['disk_used_percent']} % used{ago}")
+    elif facts.get("disk_unknown"):
+        lines.append("  disk     not known how full")
     lines += [f"  hint     {see(told, Page.HA_PEERS)}" for told in facts.get("unnamed_slaves", ())]
     if facts.get("hidden_messages"):
         lines.append(f"  hidden   {_hidden(facts['hidden_messages'])}")

@@ -24,6 +24,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     not_saved        why topics, groups and offsets that have changed are not on the disk, in a sentence, or None
     lost_tables      which of these files were no tables at the start, nor their backups, in sentences, or None
     no_inodes        where no file can be made, as no inode is free, in a sentence, or None
+    disk_unknown     why disk_used_percent is None, in a sentence, or None
     disk_used_percent disk_looked_s_ago
     store            storePathRootDir and storePathCommitLog, absolute
     mapped_file_size_commit_log
@@ -88,6 +89,7 @@ _TROUBLE_PAGES: Final = {
     "undeliverable": Page.UNDELIVERABLE,
     "lost_tables": Page.LOST_TABLES,
     "no_inodes": Page.NO_INODES,
+    "disk_unknown": Page.WRITE_FAILED,
 }
 _KEPT: Final = "at SIGHUP no certificate was read again, and those of before go on to be used"
 _ACCOUNTS: Final = ("accounts_kept", "credentials_kept")
@@ -178,7 +180,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
     troubles += [see(facts[name], page) for name, page in _TROUBLE_PAGES.items() if facts.get(name)]
     troubles += [see(f"{_KEPT}: {kept}", Page.CERTIFICATES) for kept in filter(None, [facts.get("certificates_kept")])]
     troubles += [see(_ACCOUNTS_KEPT.format(facts[name]), Page.ACCOUNTS) for name in _ACCOUNTS if facts.get(name)]
-    troubles += facts.get("not_registered", ())
+    troubles += [see(told, Page.NOT_REGISTERED) for told in facts.get("not_registered", ())]
     troubles += [see(taken, Page.MIXED_UP) for taken in facts.get("place_taken", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
@@ -388,6 +390,6 @@ def _number(text: str | None) -> int | None:
 
 def _percent(text: str | None) -> float | None:
     try:
-        return round(float(text) * 100, 1) if text else None
+        return round(float(text) * 100, 1) if text and float(text) >= 0 else None  # -1: it cannot tell
     except ValueError:
         return None

@@ -86,6 +86,14 @@ class UpdateConsumerOffsetRequestHeader:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveConsumerOffsetsRequestHeader:
+    """21022 SAVE_CONSUMER_OFFSETS: where this group is in this topic is to be durable. Not one of RocketMQ's."""
+
+    consumer_group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueRequestHeader:
     """30 GET_MAX_OFFSET, 31 GET_MIN_OFFSET, 32 GET_EARLIEST_MSG_STORETIME."""
 

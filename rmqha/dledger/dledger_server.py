@@ -57,6 +57,7 @@ from rmqha.dledger.term_barrier import TermBarrier
 from rmqha.dledger.term_file import TermFile
 from rmqha.dledger.vote import HeartBeatRequest, HeartBeatResponse, Outgoing, VoteRequest, VoteResponse
 from rmqha.errors import RemoteProtocolError, StoreWriteError
+from rmqha.listening import listening_by
 from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.remoting.server import RemotingServer
 from rmqha.store.disk import Disk
@@ -187,7 +188,8 @@ class DLedgerServer:
         server = RemotingServer(dispatcher, limits=self._options.limits)
         host, port = self._options.peers[self._id]
         try:
-            listener = await self._network.listen(host, port)
+            with listening_by("dLegerPeers", what=f"the address of member {self._id} in dLegerPeers"):
+                listener = await self._network.listen(host, port)
             logger.info("dledger.started", id=self._id, group=self._options.group, listen=f"{host}:{port}")
             async with trio.open_nursery() as nursery:
                 for task in (*self._services(), self._push_service.run, self._maintainer.run):
@@ -211,12 +213,10 @@ class DLedgerServer:
         return [*services, CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms).run]
 
     def _connect(self, nursery: trio.Nursery) -> None:
+        connect = partial(PeerConnection, self._network, on_change=self._on_change, on_gone=self._on_gone)
         for peer, (host, port) in self._options.peers.items():
             if peer != self._id:
-                address = join_address(host, port)
-                self.rpc.connections[peer] = connection = PeerConnection(
-                    self._network, peer, address, on_change=self._on_change, on_gone=self._on_gone
-                )
+                self.rpc.connections[peer] = connection = connect(peer, join_address(host, port))
                 nursery.start_soon(connection.run)
 
     async def _close(self) -> None:

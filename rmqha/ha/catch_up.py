@@ -24,6 +24,7 @@ from rmqha.replication.master_session import LogRange
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network, Stream
+from rmqha.waiting import STOOD_STILL_S
 
 BeforeTaking = Callable[[MasterAddress, LogRange | None], Awaitable[None]]
 
@@ -189,22 +190,32 @@ class PeerAsker:
 async def _compare_all(receiver: ComparingReceiver, there: LogRange | None, *, silence_max_s: float) -> PeerState:
     """Receive until it is known how the logs compare; a peer that is never silent has its time, too."""
     limit_s = _COMPARES_FOR * silence_max_s
-    with trio.move_on_after(limit_s):
+    due = trio.current_time() + limit_s
+    with trio.move_on_at(due):
         while (state := _state_after(receiver, there)) is None:
             await _receive(receiver, silence_max_s=silence_max_s)
         return state
+    _check_ran(due)
     raise RemoteProtocolError(f"it did not send in {limit_s:g} s what there is to compare")
 
 
 async def _receive(receiver: ComparingReceiver, *, silence_max_s: float) -> None:
-    with trio.move_on_after(silence_max_s):
+    due = trio.current_time() + silence_max_s
+    with trio.move_on_at(due):
         if not await receiver.receive():
             raise trio.BrokenResourceError(
                 "it ended the connection: it holds less than this log, or begins later, and its remoting port "
                 "(HA port - 1) does not say where it ends; or this is not its HA port"
             )
         return
+    _check_ran(due)
     raise SilentMasterError(f"it sent nothing for {silence_max_s:g} s")
+
+
+def _check_ran(due: float) -> None:
+    """Raises RemoteProtocolError: nobody was looked after when this was ``due``, so that says nothing of the peer."""
+    if (late_s := trio.current_time() - due) > STOOD_STILL_S:
+        raise RemoteProtocolError(f"this process stood still for {late_s:.0f} s while it was asked")
 
 
 def _has_nothing_more(session: SlaveSession) -> bool:

@@ -235,7 +235,7 @@ class ReadSocketService:
     async def watch(self) -> None:
         """Raise RefusedSlaveError when the slave has been silent for too long; runs beside :meth:`run`."""
         session = self._connection.session
-        await wait_overdue(lambda: session.read_deadline)
+        await wait_overdue(lambda: session.read_deadline, ahead_s=self._connection.service.settings.housekeeping_s)
         raise session.on_read_deadline()
 
     def _check_stranger(self, first_bytes: bytes) -> None:

@@ -17,6 +17,7 @@ from rmqha.ha.options import HAOptions
 from rmqha.ha.refused_peers import RefusedPeers
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import ConnectionInfo, DepartedInfo, HAServiceInfo
+from rmqha.listening import listening_by
 from rmqha.log_limit import LogLimit
 from rmqha.replication.in_sync import InSyncReplicas
 from rmqha.replication.master_session import Refusal, RefusedSlaveError
@@ -93,7 +94,8 @@ class HAService:
         """
         self.in_sync_watch.begin(now=trio.current_time())
         with self._scope:
-            listener = await self._network.listen(self.options.ha_bind_address, self.options.ha_listen_port)
+            with listening_by("haListenPort", "haBindAddress"):
+                listener = await self._network.listen(self.options.ha_bind_address, self.options.ha_listen_port)
             self.port = listener.port
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.group_transfer.run)

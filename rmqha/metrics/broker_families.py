@@ -130,6 +130,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "not_saved": broker.metadata.trouble,
         "lost_tables": broker.metadata.lost,
         "inodes": store.cleaner.inodes.trouble,
+        "disk_unknown": store.cleaner.disk_unknown,
         "crowded": broker.server is not None and broker.server.crowded(now=trio.current_time()),
         "certificates": why_kept(),
         "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),

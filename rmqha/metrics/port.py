@@ -10,6 +10,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from rmqha.codec.host import join_address
 from rmqha.config.kinds import split_listen_address
+from rmqha.listening import listening_by
 from rmqha.metrics.http_server import UNSENT_BYTES_MAX, Answer, Asked, HttpServer
 from rmqha.metrics.page import CONTENT_TYPE, MetricsPage, Source
 from rmqha.transport import Listener, Network
@@ -96,7 +97,8 @@ async def open_port(port: MetricsPort, network: Network, *, listen: str) -> Asyn
         OSError: the address cannot be bound.
     """
     host, number = split_listen_address(listen)
-    listener = await network.listen(host, number, unsent_bytes_max=UNSENT_BYTES_MAX)
+    with listening_by("metricsListen"):
+        listener = await network.listen(host, number, unsent_bytes_max=UNSENT_BYTES_MAX)
     address = join_address(host, listener.port)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_serve, port.server, listener)

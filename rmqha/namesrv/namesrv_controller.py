@@ -12,6 +12,7 @@ from rmqha.config.java_properties import format_property
 from rmqha.config.load_namesrv import NAMESRV_KEYS
 from rmqha.config.namesrv_config import NamesrvConfig
 from rmqha.config.same_settings import same_settings
+from rmqha.listening import listening_by
 from rmqha.namesrv.kv_config_manager import KVConfigManager
 from rmqha.namesrv.name_service import NameService
 from rmqha.namesrv.route_info_manager import RouteInfoManager
@@ -85,9 +86,10 @@ class NamesrvController:
         self._service.register(dispatcher)
         server = RemotingServer(dispatcher, limits=same_settings(RemotingLimits, config, receive_size=_RECEIVE_SIZE))
         async with trio.open_nursery() as nursery:
-            listener = await self._network.listen(
-                config.bind_address, config.listen_port, unsent_bytes_max=UNSENT_BYTES_MAX
-            )
+            with listening_by("listenPort", "bindAddress"):
+                listener = await self._network.listen(
+                    config.bind_address, config.listen_port, unsent_bytes_max=UNSENT_BYTES_MAX
+                )
             self.address = join_address(config.bind_address, listener.port)
             nursery.start_soon(server.serve, listener)
             nursery.start_soon(self._service.run)

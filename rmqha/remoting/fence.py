@@ -11,9 +11,10 @@ from typing import Final, Protocol
 import structlog
 
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.host import host_of
 from rmqha.codec.usual.sends import Request
 from rmqha.errors import RmqhaError
-from rmqha.log_limit import LogLimit
+from rmqha.log_limit import LogLimit, RepeatLimit
 
 logger = structlog.get_logger()
 
@@ -46,7 +47,7 @@ class Fence:
 
     def __init__(self) -> None:
         self.bugs = 0
-        self._refusals = LogLimit()
+        self._refusals = RepeatLimit()
         self._bug_lines = LogLimit()
 
     def guard(self, peer: Peer, request: Request | None) -> "Guard":
@@ -64,7 +65,8 @@ class Fence:
         if isinstance(error, RmqhaError):
             reason = str(error)
             facts = {"code": request.code, "peer": peer.peer, "reason": reason[:_REASON_SIZE_MAX]}
-            self._refusals.log(logger.warning, "request.failed", **facts)
+            same = host_of(peer.peer), request.code, facts["reason"]
+            self._refusals.log(logger.warning, "request.failed", key=same, **facts)
         else:
             reason = self.on_bug(error, peer=peer.peer, code=request.code)
         turn_away(peer, request, ResponseCode.SYSTEM_ERROR, remark=reason)

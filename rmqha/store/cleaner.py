@@ -138,8 +138,10 @@ class CleanCommitLogService:
 
         False: where those end is not saved. What is expired then stays, unless the log's disk is full of it.
         """
-        self.disk_used_percent = 0
-        """Of the log's disk or the queues', whichever is fuller; at the last look, rounded up; 100 if unknown."""
+        self.disk_used_percent: int | None = 0
+        """Of the log's disk or the queues', whichever is fuller; at the last look, rounded up; None if unknown."""
+        self.disk_unknown = ""
+        """Why that cannot be told, in a sentence; empty if it can."""
         self.disk_looked_at = 0.0
         """When the last look was (trio's clock); the first is the first thing that :meth:`run` does."""
         self.log_disk_used_percent = 0
@@ -176,14 +178,17 @@ class CleanCommitLogService:
         In percent; None if it cannot be told. For good where the log's last file is not where it was: see
         :func:`displaced_file`.
         """
-        self.log_disk, self.queues_disk = self._look_at(self._log.directory), self._look_at(self._queues.directory)
+        unread = dict[str, str]()
+        self.log_disk = self._look_at(self._log.directory, unread)
+        self.queues_disk = self._look_at(self._queues.directory, unread)
+        self._note_unread(unread)
         self.inodes.note({self._log.directory: self.log_disk, self._queues.directory: self.queues_disk})
         percents = [None if disk is None else disk.used_percent for disk in (self.log_disk, self.queues_disk)]
         self.disk_looked_at = trio.current_time()
         known = [percent for percent in percents if percent is not None]
         self.log_disk_used_percent = percents[0] or 0
         used_percent = max(known) if len(known) == len(percents) else None
-        self.disk_used_percent = 100 if used_percent is None else used_percent
+        self.disk_used_percent = used_percent
         if known:
             self._flags.set_disk_full(max(known) > self._options.disk_space_warning_level_ratio)
         with suppress(StoreReadError):  # of a disk that does not tell it is said above
@@ -191,11 +196,20 @@ class CleanCommitLogService:
                 self._flags.fail(error)
         return used_percent
 
-    def _look_at(self, path: str) -> DiskUsage | None:
+    def _note_unread(self, unread: dict[str, str]) -> None:
+        """Tell it when it changes: a directory that is gone stays so for hours."""
+        why = f"how full the disk is cannot be read: {'; '.join(unread.values())}" if unread else ""
+        if why and why != self.disk_unknown:
+            logger.warning("clean_commit_log_service.disk_unknown", paths=list(unread), reason=why)
+        elif self.disk_unknown and not why:
+            logger.info("clean_commit_log_service.disk_known")
+        self.disk_unknown = why
+
+    def _look_at(self, path: str, unread: dict[str, str]) -> DiskUsage | None:
         try:
             usage = self._disk.usage(path)
         except StoreReadError as error:
-            logger.warning("clean_commit_log_service.disk_unknown", path=path, reason=str(error))
+            unread[path] = str(error)
             return None
         if usage.read_only:
             cause = OSError(errno.EROFS, "Read-only file system")

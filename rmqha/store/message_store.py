@@ -317,8 +317,8 @@ class DefaultMessageStore:
         return self.running_flags.is_disk_full
 
     @property
-    def disk_used_percent(self) -> int:
-        """How full the disk of the log is at the last look; 100 if that cannot be told."""
+    def disk_used_percent(self) -> int | None:
+        """How full the disk of the log is at the last look; None if that cannot be told."""
         return self.cleaner.disk_used_percent
 
     async def wait_writable(self) -> None:

@@ -4,6 +4,7 @@ Named after the invariants (I5, I6, I11) and traps of the protocol that they try
 """
 
 import json
+from contextlib import AsyncExitStack
 from errno import ENOSPC
 from typing import Any
 
@@ -255,6 +256,41 @@ async def test_a_group_is_gone_when_its_offsets_are_durably_gone(machine: Machin
         assert (gone.code, b"t@g" in machine.disk.files[path].durable) == (ResponseCode.SUCCESS, False)
 
 
+def save_request() -> RemotingCommand:
+    fields = {"consumerGroup": "g", "topic": "t"}
+    return RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS, ext_fields=fields)
+
+
+async def test_those_who_ask_for_a_save_at_one_time_share_the_next(
+    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save for each would keep the disk busy for minutes; and who names no group is told so."""
+    saves, under_way = [0], trio.CapacityLimiter(1)
+
+    async def takes_half_a_second(*_: object) -> None:
+        under_way.acquire_nowait()
+        saves[0] += 1
+        await trio.sleep(0.5)
+        under_way.release()
+
+    async def ask_ten_times(member: Member, broker: BrokerController) -> None:
+        for offset in range(10):
+            broker.offsets.commit_offset("g", "t", 0, offset=offset)
+            assert (await member.ask(save_request())).code == ResponseCode.SUCCESS
+
+    async with machine.broker() as broker, AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(member_of(machine, f"m{number}")) for number in range(40)]
+        nameless = await members[0].ask(RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS))
+        assert (nameless.code, "consumerGroup" in str(nameless.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+        await broker.metadata.save()
+        monkeypatch.setattr(broker.metadata.files, "save", takes_half_a_second)
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                nursery.start_soon(ask_ten_times, member, broker)
+        assert saves[0] <= 25
+        monkeypatch.undo()
+
+
 async def no_room(*_: object) -> None:
     raise StoreWriteError(OSError(ENOSPC, "no room"), operation="write", path="config")
 
@@ -270,14 +306,14 @@ async def test_where_a_group_was_set_is_durable_when_an_operator_is_told_so(
             await a.ask(
                 RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit | {"commitOffset": offset})
             )
-            told = await a.ask(RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS))
+            told = await a.ask(save_request())
             assert told.code == ResponseCode.SUCCESS
             saved = java_json.loads(bytes(machine.disk.files[path].durable))
             assert saved["offsetTable"]["t@g"] == {0: int(offset)}
-        assert (await a.ask(RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS))).code == ResponseCode.SUCCESS
+        assert (await a.ask(save_request())).code == ResponseCode.SUCCESS
         monkeypatch.setattr(broker.metadata.files, "save", no_room)
         broker.offsets.commit_offset("g", "t", 0, offset=1)
-        told = await a.ask(RemotingCommand(RequestCode.SAVE_CONSUMER_OFFSETS))
+        told = await a.ask(save_request())
         assert told.code == ResponseCode.SYSTEM_ERROR
         assert "not saved yet" in str(told.remark)
 

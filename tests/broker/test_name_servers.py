@@ -16,6 +16,7 @@ from rmqha.broker.identity import Identity
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.name_servers import NameServers
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
+from rmqha.cli.pages import Page
 from rmqha.codec import java_json, remoting
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -336,7 +337,8 @@ async def test_what_a_name_server_answers_ends_nothing(net: SimNet, autojump_clo
         nursery.start_soon(ours.run)
         with capture_logs() as logs:
             await trio.sleep(100)
-        assert len([log for log in logs if log["event"] == "name_servers.not_registered"]) == 1
+        (told,) = [log for log in logs if log["event"] == "name_servers.not_registered"]
+        assert told["see"] == Page.NOT_REGISTERED
         assert await ours.find_master() == ""
         nursery.cancel_scope.cancel()
 

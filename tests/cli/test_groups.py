@@ -86,6 +86,20 @@ def test_a_group_is_shown_with_members_and_lag_and_is_never_ahead(fake_brokers: 
     assert "c@1" in out
 
 
+def test_a_group_is_shown_with_its_settings_on_each_broker(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    """A group that may not consume looked like one whose members are away."""
+    table = {"subscriptionGroupTable": {"billing": {"consumeEnable": False, "retryMaxTimes": 3}}}
+    fake_brokers.answers = {A: broker() | {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: answer(table)}}
+    assert run(["groups", "describe", "billing", "-b", A]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["SETTING", "a"] in lines
+    assert ["consumeEnable", "false"] in lines
+    assert ["retryMaxTimes", "3"] in lines
+    assert ["retryQueueNums"] not in lines, "what no broker tells is left out"
+    assert run(["groups", "describe", "billing", "-b", A, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"] == {"a": {"consumeEnable": False, "retryMaxTimes": 3}}
+
+
 def test_a_group_that_nobody_knows_has_no_lag_in_a_topic(fake_brokers: FakeBrokers, capsys: Output) -> None:
     """A broker tells the queues of a topic that is named to any group."""
     fake_brokers.answers = {A: broker()}

@@ -112,6 +112,19 @@ def test_a_slave_that_follows_its_master_is_not_promoted_but_one_that_follows_a_
     assert whats(slave("transfer"), Replica(MASTER, slave("waiting"))) == []
 
 
+def test_the_page_names_all_that_a_slave_without_its_masters_tables_is_refused_for() -> None:
+    """It named one option of the two, and the refusal then wanted the other."""
+    never = {
+        "tables_not_taken": "this slave has not had all",
+        "not_learned": ["topics were not taken over: x", UNKNOWN],
+    }
+    wanted = {one.accepted_by for one in obstacles(slave("waiting", **never), ())}
+    assert wanted == {"--accept-lost-tables", "--accept-unknown-queue-ends"}
+    page = Path(__file__, "../../../docs/operations.md").resolve().read_text()
+    (told,) = [line for line in page.splitlines() if line.startswith("- make the peer master")]
+    assert all(option in told for option in wanted)
+
+
 def test_a_lost_tail_unknown_queue_ends_and_damage_can_be_accepted() -> None:
     """The old master, made its slave, may have had the only good copy of a damaged record."""
     own = slave(

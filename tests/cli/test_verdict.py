@@ -122,6 +122,8 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
         (master(connection(), damaged_halves="a half message is damaged"), Page.DAMAGED_HALF),
         (master(connection(), damaged_marks="a mark could not be read"), Page.DAMAGED_MARK),
         (master(connection(), no_inodes="no inode is free on the file system of /a"), Page.NO_INODES),
+        (master(connection(), not_registered=["name server a:1 is away"]), Page.NOT_REGISTERED),
+        (master(connection(), disk_unknown="how full the disk is cannot be read: gone"), Page.WRITE_FAILED),
         (master(connection(), undeliverable="1 delayed message was left out"), Page.UNDELIVERABLE),
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
         (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
@@ -268,6 +270,9 @@ def test_how_full_the_disk_was_comes_with_when() -> None:
     """It may be ten seconds ago, or longer with another cleanResourceInterval."""
     facts = master(disk_used_percent=42, disk_looked_s_ago=8.4)
     assert "  disk     42 % used, 8 s ago" in render_status(facts, judge(facts))
+    facts = master(disk_used_percent=None, disk_unknown="how full the disk is cannot be read: gone")
+    assert "  disk     not known how full\n" in render_status(facts, judge(facts)) + "\n"
+    assert read_status({"commitLogDiskRatio": "-1.0"})["disk_used_percent"] is None
     facts = master(disk_used_percent=42)
     assert "  disk     42 % used\n" in render_status(facts, judge(facts)) + "\n"
 

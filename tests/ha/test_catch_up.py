@@ -751,6 +751,21 @@ async def test_a_peer_that_drips_keeps_neither_sends_waiting_nor_the_others_from
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("stood_s", [50.0, 100.0])
+async def test_a_peer_is_not_called_silent_for_time_in_which_this_process_stood_still(
+    stood_s: float, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    peer, there = RawMaster(), Peer(LogRange(0, len(PART)))
+    await nursery.start(peer.run, network)
+    at = MasterAddress("peer", peer.port)
+    catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), at, probe_peer=there.probe)
+    await until(partial(asked, peer, 0))
+    autojump_clock.jump(stood_s)
+    await until(lambda: bool(catch_up.info()[0]["reason"]))
+    assert "this process stood still for " in str(catch_up.info()[0]["reason"])
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_a_peer_held_that_is_gone_may_come_from_another(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -8,7 +8,8 @@ that consuming in it brings with it. What is not listed here needs a signature a
     10, 310, 320 (send)                        PUB
     10, 310, 320 to %RETRY%group                       SUB
     324, 325 (reply)                           PUB; for the cluster's reply topic unless the account's list says else
-    11, 361 (pull), 15 (commit an offset)      SUB     SUB
+    11, 361 (pull), 15 (commit an offset),
+    21022 (have commits saved)                 SUB     SUB
     36 (send back), of the topic it is from    SUB     SUB; once the message is read, of its true topic
     12 (query by key)                          SUB
     34 (heartbeat), each group and topic       SUB     SUB
@@ -125,4 +126,5 @@ _NEEDS: Final[dict[int, Callable[[RemotingCommand], Iterable[Need]]]] = {
     RequestCode.UNLOCK_BATCH_MQ: _of_locks,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _to_consume(group="consumerGroup"),
     RequestCode.UPDATE_CONSUMER_OFFSET: _to_consume(topic="topic", group="consumerGroup"),
+    RequestCode.SAVE_CONSUMER_OFFSETS: _to_consume(topic="topic", group="consumerGroup"),
 }

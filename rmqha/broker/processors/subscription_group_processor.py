@@ -17,7 +17,7 @@ from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.group_headers import DeleteSubscriptionGroupRequestHeader
-from rmqha.codec.headers import decode_header
+from rmqha.codec.headers import SaveConsumerOffsetsRequestHeader, decode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
@@ -70,7 +70,11 @@ class SubscriptionGroupProcessor:
         self._answer(connection, request, partial(self._delete, header, connection.peer))
 
     def save_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> None:
-        """21022: an operator has set groups back, by commits, and wants to know that no crash undoes it."""
+        """21022: an operator has set a group back, by commits, and wants to know that no crash undoes it.
+
+        One save is made at a time, and all that ask while it is under way share the next.
+        """
+        decode_header(SaveConsumerOffsetsRequestHeader, request)
         self._answer(connection, request, self._await_offsets)
 
     async def _await_offsets(self) -> None:

@@ -77,6 +77,23 @@ async def test_a_slave_that_signs_nothing_has_the_log_alone_and_says_why(
     assert [line["event"] for line in lines].count("master_link.not_synchronized") == 1
 
 
+async def test_a_slave_with_a_wrong_account_does_not_fill_its_masters_log(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Each of its questions was a line there for ever; what is wrong, and what to do, it says itself."""
+    wrong = credentials_file(tmp_path, "accessKey: brokers\nsecretKey: not-this-one\n")
+    master, slave = a_pair(tmp_path, aclCredentialsPath=wrong)
+    with capture_logs() as lines:
+        async with master.broker(), slave.broker():
+            await trio.sleep(700)
+    refused = [line for line in lines if line["event"] == "request.failed" and line["peer"].startswith("10.0.0.2:")]
+    assert len(refused) <= 2 * len({line["code"] for line in refused})
+    assert sum(line["repeated"] for line in refused) > 100
+    (told,) = [line for line in lines if line["event"] == "master_link.not_synchronized"]
+    assert "Check signature failed" in told["reason"]
+    assert "aclCredentialsPath" in told["next"]
+
+
 async def test_a_master_that_must_ask_its_peers_signs_as_well(tmp_path: Path, autojump_clock: MockClock) -> None:
     path = credentials_file(tmp_path)
     master, slave = a_pair(tmp_path, aclCredentialsPath=path)

@@ -36,6 +36,7 @@ CONSUMER = {"topic": "t", "consumerGroup": "g"}
         (RequestCode.LITE_PULL_MESSAGE, CONSUMER, [Need("t", SUB), GROUP]),
         (RequestCode.QUERY_MESSAGE, {"topic": "t", "key": "k"}, [Need("t", SUB)]),
         (RequestCode.UPDATE_CONSUMER_OFFSET, CONSUMER, [Need("t", SUB), GROUP]),
+        (RequestCode.SAVE_CONSUMER_OFFSETS, CONSUMER, [Need("t", SUB), GROUP]),
         (RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}, [GROUP]),
         (RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "g"}, [GROUP]),
         (RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "producerGroup": "p"}, []),
