@@ -22,6 +22,7 @@ from rmqha.broker.tables.offset_table import (
     OffsetTable,
     decode_changed_offsets,
     decode_offsets,
+    name_of_queue,
 )
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.tables_origin import TablesOrigin
@@ -85,6 +86,7 @@ class SlaveSynchronize:
         self._groups = metadata.groups
         self._delay_offsets = metadata.delay_offsets
         self._unsettled: tuple[int, OffsetTable] | None = None
+        self._told_before: OffsetTable = {}
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
         self.failure = ""
         self.rounds = 0
@@ -123,7 +125,7 @@ class SlaveSynchronize:
             is_apart: whether it never will.
             term: of a DLedger leader: nothing is taken of it before it is the master of this term.
         """
-        self._unsettled, self.has_taken = None, False
+        self._unsettled, self._told_before, self.has_taken = None, {}, False
         with trio.move_on_after(_FIRST_AFTER_S):
             while not is_joined():
                 await self._woken.wait()
@@ -169,7 +171,9 @@ class SlaveSynchronize:
             told = {"next": _ACCOUNT_NEXT} if _REFUSED_ACCOUNT in failure else {}
             logger.warning("master_link.not_synchronized", address=address, reason=failure, **told)
         self.failure = failure
-        if not failure:
+        if failure:  # who was away may come back with an older table
+            self._told_before = {}
+        else:
             self.rounds, self.origin = self.rounds + 1, origin
         self.has_taken = self.has_taken or not failure
 
@@ -311,12 +315,26 @@ class SlaveSynchronize:
         offsets, changed = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
         await self._offsets.make_room_for(offsets)
         told = {key: offsets.pop(key) for key in _TRANSACTION_KEYS if key in offsets}
+        if changed is None:
+            changed = await self._set_back(offsets)
         await self._offsets.merge_from_master(offsets, is_whole=origin.is_of_a_master, changed=changed)
         if told and self._unsettled is None:
             self._unsettled = await ask_log_end(client), told
         if self._unsettled is not None and self._delay_offsets.is_settled(self._unsettled[0]):
             await self._offsets.merge_from_master(self._unsettled[1])
             self._unsettled = None
+
+    async def _set_back(self, offsets: OffsetTable) -> Mapping[str, int]:
+        """Stamps for what a master of RocketMQ's, which has none, tells smaller than a round ago: somebody did that."""
+        before, self._told_before = self._told_before, offsets
+        stamps: dict[str, int] = {}
+        for seen, (key, queues) in enumerate(offsets.items(), 1):
+            if seen % _LOOKED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            known = before.get(key, {})
+            back = [queue_id for queue_id, offset in queues.items() if offset < known.get(queue_id, 0)]
+            stamps |= {name_of_queue(key, queue_id): self._offsets.changed.next_stamp() for queue_id in back}
+        return stamps
 
     async def _take_over_groups(self, client: RemotingClient) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG

@@ -337,8 +337,11 @@ class DLedgerLeaderElector:
             self._become_candidate(max_term, now=now, force=False)
             self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)
         elif VoteResult.REJECT_ALREADY_HAS_LEADER in results:
-            is_in_vain = self._gone_leader is not None
-            self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=0.0 if is_in_vain else self._options.leak_s)
+            if self._gone_leader is None:
+                self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=self._options.leak_s)
+            else:  # who follows it still, and would for three heartbeats, asks as well once it hears of a higher term
+                self._gone_leader = None
+                self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)
         elif valid < self.quorum:
             self._wait(ParseResult.WAIT_TO_REVOTE, now=now)
         elif valid - bigger < self.quorum:

@@ -303,6 +303,34 @@ async def test_what_a_slave_that_was_there_longer_than_rocketmqs_tells_of_resets
     assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed")] == [5, None]
 
 
+@pytest.mark.parametrize("was_away", [False, True])
+async def test_a_group_that_is_set_back_on_a_master_of_rocketmqs_is_set_back_here(
+    was_away: bool, autojump_clock: MockClock
+) -> None:
+    """It stamps nothing, and the slave kept the larger place: once promoted, it passed over what was between.
+
+    A master that was away comes back with an older table: what clients told the slave meanwhile stays.
+    """
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    others = KEPT | {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(0, body=b'{"offsetTable":{"t@g":{0:100,1:100}}}'),
+    }
+    async with answering(net, ENDS_AT_0, others):
+        tables = synchronize_with(net, "10.0.0.2", slave)
+        await tables.synchronize(SLAVE["masterAddress"])
+        slave.offsets.commit_offset("g", "t", 1, offset=120)
+        if was_away:
+            others[RequestCode.GET_ALL_CONSUMER_OFFSET] = RemotingCommand(1, remark="not now")
+            await tables.synchronize(SLAVE["masterAddress"])
+            assert tables.failure != ""
+        others[RequestCode.GET_ALL_CONSUMER_OFFSET] = RemotingCommand(0, body=b'{"offsetTable":{"t@g":{0:20,1:100}}}')
+        for _ in range(2):
+            await tables.synchronize(SLAVE["masterAddress"])
+            assert slave.offsets.query_offsets("g", "t") == {0: 100 if was_away else 20, 1: 120}
+
+
 @pytest.mark.parametrize("are_awaited", [True, False])
 async def test_what_was_decided_since_tables_were_lost_no_word_of_before_undoes(
     are_awaited: bool, autojump_clock: MockClock

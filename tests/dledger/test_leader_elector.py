@@ -261,6 +261,21 @@ class TestHeartBeat:
         member.on_vote_answer("n1", question.number, refusal, now=leaked)
         assert member.due_at >= leaked + OPTIONS.leak_s
 
+    def test_who_follows_a_leader_that_died_is_told_of_a_higher_term_once(self) -> None:
+        """One of Java's follows it for three heartbeats: a group of three with one took seven seconds to find another.
+
+        Who leads that term then is let be.
+        """
+        member = elector(state_of())
+        member.handle_heart_beat(HeartBeatRequest("n1", 5), now=0)
+        member.on_leader_gone("n1", now=1)
+        for now, term in ((1, 5), (3, 6)):
+            (_first, question) = member.tick(now=now)
+            assert (question.peer, question.request.term) == ("n2", term)
+            refusal = VoteResponse(VoteResult.REJECT_ALREADY_HAS_LEADER, term)
+            member.on_vote_answer("n2", question.number, refusal, now=now)
+        assert member.due_at >= 3 + OPTIONS.leak_s
+
     def test_who_found_a_leader_asks_in_its_term_before_it_raises_it(self) -> None:
         """It had been about to raise it. Else a follower that was cut off for a moment unseats who leads the others."""
         member = elector(state_of())

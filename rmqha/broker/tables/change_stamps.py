@@ -51,9 +51,13 @@ class ChangeStamps:
         self._all = max(0, min(at_ms, self._now_ms(), _SEEN_MAX))
         self._last = max(self._last, self._all)
 
+    def next_stamp(self) -> int:
+        """Of what is said now."""
+        return max(self._now_ms(), self._last + 1)
+
     def note(self, name: str) -> None:
         """Something was said of it now."""
-        self.adopt(name, max(self._now_ms(), self._last + 1))
+        self.adopt(name, self.next_stamp())
 
     def note_again(self, name: str) -> None:
         """It changes by itself: that counts for as much as what was said of it before, if anything was."""
