@@ -152,6 +152,9 @@ def test_a_master_that_would_begin_a_new_log_while_its_peers_are_away(fake_broke
     assert len(bad(doctor_peers.check_peers(config, is_empty=False, timeout_s=1))) == 1
     careful = master(haPeers="10.0.0.2:10922", haCatchUpAtStart="require")
     assert len(bad(doctor_peers.check_peers(careful, is_empty=True, timeout_s=1))) == 1
+    fake_brokers.answers = {"10.0.0.2:10921": {RUNTIME: answer(code=1, remark="AclException: no accessKey")}}
+    found = bad(doctor_peers.check_peers(config, is_empty=True, timeout_s=1))
+    assert [what for *_, what in found if "may hold is unknown" in what], "it tells nothing of what it holds"
     fake_brokers.answers = {"10.0.0.2:10921": {RUNTIME: runtime(broker_id=1, role="SLAVE")}}
     assert bad(doctor_peers.check_peers(config, is_empty=True, timeout_s=1)) == []
 

@@ -74,10 +74,11 @@ def test_another_broker_speaks_against_it(other: Replica, said: str) -> None:
     assert what.startswith(said)
 
 
-def test_one_whose_log_begins_earlier_is_to_be_promoted() -> None:
+@pytest.mark.parametrize(("begin", "size"), [(10, 20), (0, 30)])
+def test_one_whose_log_begins_earlier_is_to_be_promoted(begin: int, size: int) -> None:
     """The other one had deleted unexpired segments: groups passed over what they had not had."""
-    (found,) = obstacles(slave("waiting", min_offset=30), [Replica(OTHER, slave("waiting", min_offset=10))])
-    assert found.what == "10.0.0.3:10911 holds 20 bytes before this log begins"
+    (found,) = obstacles(slave("waiting", min_offset=30), [Replica(OTHER, slave("waiting", min_offset=begin))])
+    assert found.what == f"10.0.0.3:10911 holds {size} bytes before this log begins"
     assert found.accepted_by == "--accept-later-begin"
     assert whats(slave("waiting", min_offset=10), Replica(OTHER, slave("waiting", min_offset=30))) == []
 

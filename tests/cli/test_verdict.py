@@ -27,6 +27,7 @@ from tests.cli.facts import connection, master, member, slave, view
             "sends are refused: fdatasync failed",
         ),
         (master(connection(), lost_queues="T/0 lost its files"), "degraded", True, "T/0 lost its files"),
+        (master(connection(), write_refusal="EIO", lost_queues="T/0 lost"), "failed", False, "T/0 lost"),
         (master(connection(), stopped_queues="T/0 shows nothing"), "degraded", True, "T/0 shows nothing"),
         (master(connection(), index_trouble="no index"), "degraded", True, "no index"),
         (master(connection(), not_saved="disk is full"), "degraded", True, "disk is full"),
