@@ -1,7 +1,7 @@
 """FollowedTables: what a slave has from its master beside the log, and where it goes on when the log does not."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import trio
@@ -61,7 +61,7 @@ class FollowedTables:
 
     def doubt(self) -> None:
         """What was committed beyond this log may still come, or be of messages that the master has lost."""
-        self._metadata.offsets.doubt(self._store.end_of_queue)
+        self._metadata.offsets.doubt(cache(self._store.end_of_queue))  # many groups read one queue
         self._metadata.save_soon()
 
     def why_offsets_unknown(self) -> str:

@@ -32,6 +32,7 @@ _UNKNOWN_S: Final = 60.0
 """So long groups wait for a peer that is away, and slaves keep their tables."""
 _AWAITED: Final = "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
+_FOR_A_MINUTE: Final = f"; without them it is refused until {_UNKNOWN_S:g} s after the start"
 _OF_ONE_THAT_LACKS: Final = "tablesOfOneThatLacksSome"
 """As one of the files that are lost is told until the next start."""
 _MAY_BE_OLDER: Final = (
@@ -137,7 +138,9 @@ class TakesTablesBack:
     def why_offsets_unknown(self) -> str:
         """Why a group without an offset here is not told so yet: it would begin at the end, and commit that."""
         is_early = trio.current_time() < self._began_at + _UNKNOWN_S
-        return _AWAITED if self.are_awaited and not self._has_taken_back and is_early else ""
+        return (
+            f"{self.why_awaited()}{_FOR_A_MINUTE}" if self.are_awaited and not self._has_taken_back and is_early else ""
+        )
 
     def why_withheld(self, *, may_be_older: bool) -> str:
         """Why no slave may take over the tables here; empty: they are this group's.
