@@ -569,7 +569,7 @@ async def test_who_was_master_has_the_newest_though_it_had_none_of_the_one_befor
 async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had stood for the same term: it asks for votes before it has followed anybody, and its tables are old."""
+    """It had stood for a later term: it asks for votes before it has followed anybody, and its tables are old."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
         await group.send(b"0")
@@ -581,7 +581,7 @@ async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
         other = next(node for node in group.nodes.values() if node not in {leader, late})
         assert queues_of(other, "made") == 0, "it asks every ten seconds"
         term = ledger_of(leader).member_state.curr_term
-        monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term, late.name))
+        monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term + 1, late.name))
         let_lead_first(monkeypatch, late)
         await late.start()
         await group.wait(lambda: late.is_master, limit_s=5)
@@ -609,7 +609,7 @@ async def test_whose_tables_a_broker_has_it_is_asked_again_if_it_does_not_say_so
         await late.stop()
         leader.running.topics.create_topic_in_send_message_back_method("made", queue_nums=7)
         term = ledger_of(leader).member_state.curr_term
-        monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term, late.name))
+        monkeypatch.setattr(TermFile, "load", lambda _file, *, ledger_end_term: TermVote(term + 1, late.name))
         monkeypatch.setattr(MasterLink, "ask_tables_origin", starts_first)
         let_lead_first(monkeypatch, late)
         await late.start()

@@ -199,6 +199,29 @@ async def test_what_a_former_master_said_of_half_messages_does_not_count(
         is_settled = True
 
 
+async def test_how_far_half_messages_are_is_known_though_the_master_s_log_grows_from_round_to_round(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave that is always a little behind never knew, and asked about all of them once it was promoted."""
+    net, settled_to = SimNet(), 0
+    monkeypatch.setattr(DelayOffsets, "is_settled", lambda _self, log_end: log_end <= settled_to)
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    tables, table = synchronize_with(net, "10.0.0.2", slave), {"commitLogMaxOffset": "1000"}
+    others = KEPT | {
+        RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: RemotingCommand(1, remark="later"),
+    }
+    found = []
+    async with answering(net, table, others):
+        for told in range(1, 4):
+            offsets = json.dumps({"offsetTable": {f"{HALF_TOPIC}@{CONSUMER_GROUP}": {"0": told}}}).encode()
+            others[RequestCode.GET_ALL_CONSUMER_OFFSET] = RemotingCommand(0, body=offsets)
+            table["commitLogMaxOffset"], settled_to = str(1000 * told), 1000 * (told - 1)
+            await tables.synchronize(SLAVE["masterAddress"])
+            found.append(slave.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0))
+    assert found == [None, 1, 1]
+
+
 def told_by_a_peer(offsets: bytes) -> dict[RequestCode, RemotingCommand]:
     return KEPT | {
         RequestCode.GET_ALL_TOPIC_CONFIG: RemotingCommand(0, body=b'{"topicConfigTable":{}}'),

@@ -163,6 +163,36 @@ async def test_a_note_of_a_process_before_goes_with_what_is_lost_since(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("host", ["10.0.0.2", "[fd00::2]"])
+async def test_of_two_peers_on_one_host_both_have_to_tell_before_it_may_take_over_what_is_here(host: str) -> None:
+    """Who has yet to tell may have what is awaited, and would replace it."""
+    first, second = (MasterAddress(host.strip("[]"), port) for port in (10912, 20912))
+    takes_back = taking_back(Tables(), lost={"topics.json": "it is gone"}, peers=[f"{host}:10912", f"{host}:20912"])
+    await takes_back.note_loss()
+    asks_from = host.strip("[]")
+    for peer, is_withheld in ((None, True), (first, True), (second, False)):
+        if peer is not None:
+            await takes_back.take(peer, LogRange(0, 100, checks_reports=True), is_longer=False)
+        assert bool(takes_back.why_withheld_from(asks_from)) == is_withheld
+
+
+async def test_what_is_taken_later_has_to_be_settled_before_the_loss_is_forgotten(
+    nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut in between left tables that counted as whole."""
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    takes_back, settled_to = taking_back(Tables(), notes=notes, lost={"topics.json": "it is gone"}), 100
+    takes_back._store.taken_to = 200
+    monkeypatch.setattr(takes_back._metadata.delay_offsets, "is_settled", lambda end: end <= settled_to)
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    nursery.start_soon(takes_back.finish, nothing, lambda: False)
+    for settled_to, is_noted in ((100, True), (200, False)):
+        await trio.sleep(10)
+        assert notes.older.is_there == is_noted
+    nursery.cancel_scope.cancel()
+
+
 async def test_an_empty_peer_that_could_not_tell_is_asked_again(autojump_clock: MockClock) -> None:
     """After 20 s it counted as one that had told: its tables may be all that there are."""
     notes = notes_on(SimDisk(latency_s=(0, 0)))

@@ -563,6 +563,25 @@ def test_who_counts_other_processes_is_asked_until_it_does_not_and_all_are_now_a
     assert len(peer.questions) == 1
 
 
+async def test_all_are_asked_again_every_ten_seconds(
+    nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is gone says nothing of its end: its process counted for as long as nothing was sent there."""
+    asked = list[float]()
+    ask_all = MemberLists.ask_all
+
+    def note_again(lists: MemberLists, *, again: bool = False) -> None:
+        if again:
+            asked.append(trio.current_time())
+        ask_all(lists, again=again)
+
+    monkeypatch.setattr(MemberLists, "ask_all", note_again)
+    group = ServerGroup(nursery)
+    await group.start("n0")
+    await trio.sleep(35)
+    assert len(asked) == 3
+
+
 def test_what_a_member_tells_of_processes_is_kept_within_bounds() -> None:
     addresses = {"n0": "10.0.0.1:1", "n1": "10.0.0.2:1"}
     rivals = RivalMembers("n0", "1", addresses)

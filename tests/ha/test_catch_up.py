@@ -603,6 +603,22 @@ async def test_when_a_slave_reports_more_the_peers_are_asked_at_once(
     nursery.cancel_scope.cancel()
 
 
+async def test_no_peer_s_answer_ends_what_a_slave_that_is_ahead_has_begun(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Sends would take the places of what that slave holds, which no peer of haPeers has shown."""
+    refusals = list[str]()
+    catch_up = start_catch_up(nursery, network, MemoryLog(), GONE, probe_peer=Peer().probe, refuse_puts=refusals.append)
+    assert await opened_within(catch_up, 6.0)
+    assert refusals[-1] == ""
+    catch_up.on_slave_ahead()
+    told = len(refusals)
+    await trio.sleep(15.0)
+    assert len(refusals) > told, "the peer was asked, and is not there"
+    assert refusals[-1].startswith("this log began empty")
+    nursery.cancel_scope.cancel()
+
+
 async def test_strangers_that_report_more_have_the_peers_asked_once_a_second(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -1,7 +1,7 @@
 """HeardLogs: how late the word of a broker without stamps is: as late as its log, in which its master was heard last.
 
 RocketMQ's slaves say where groups are, and not when that was decided. One whose log goes farther than another's was
-with the master when that one was not, so where groups are it knows later, whoever is heard first.
+with the master when that one was not, so it knows later where groups are, in whatever order they are heard.
 """
 
 from collections.abc import Callable, Mapping
