@@ -24,8 +24,8 @@ _VERSION_DESC: Final = "V4_9_8"
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 _NO_POOL: Final = "2147483647"
-_UNKNOWN_RATIO: Final = -1.0
 """What RocketMQ tells where no pool of transient buffers is used."""
+_UNKNOWN_RATIO: Final = -1.0
 _QUEUES: Final = ("send", "pull", "query")
 _ABSENT: Final = dict.fromkeys(
     [f"{name}ThreadPoolQueue{what}" for name in _QUEUES for what in ("Size", "Capacity", "HeadWaitTimeMills")]

@@ -37,7 +37,7 @@ from rmqha.dledger.vote import (
     VoteResponse,
     VoteResult,
 )
-from rmqha.dledger.vote_round import Beat, ParseResult, Round
+from rmqha.dledger.vote_round import Beat, ParseResult, Round, count_larger
 
 _Code = DLedgerResponseCode
 _ASK_AGAIN_S: Final = 0.02
@@ -313,10 +313,11 @@ class DLedgerLeaderElector:
         results = [answer.result for answer in self._round.answers.values()]
         accepted, not_ready = results.count(VoteResult.ACCEPT), results.count(VoteResult.REJECT_TERM_NOT_READY)
         is_lost = self._round.answers[self._state.self_id].result is not VoteResult.ACCEPT
+        no_larger = len(results) - results.count(VoteResult.UNKNOWN) - count_larger(results)
         if (
             len(results) == len(self._peers)
             or accepted + not_ready >= self.quorum
-            or (is_lost and len(results) - results.count(VoteResult.UNKNOWN) >= self.quorum)
+            or (is_lost and no_larger >= self.quorum)
             or VoteResult.REJECT_ALREADY_HAS_LEADER in results
         ):
             self._parse(now=now)
@@ -330,8 +331,6 @@ class DLedgerLeaderElector:
         higher = {VoteResult.REJECT_EXPIRED_VOTE_TERM, VoteResult.REJECT_TERM_SMALL_THAN_LEDGER}
         max_term = max([answer.term for answer in answers if answer.result in higher], default=-1)
         valid = len(answers) - results.count(VoteResult.UNKNOWN)
-        bigger = results.count(VoteResult.REJECT_EXPIRED_LEDGER_TERM)
-        bigger += results.count(VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
         accepted, not_ready = results.count(VoteResult.ACCEPT), results.count(VoteResult.REJECT_TERM_NOT_READY)
         if max_term > self._state.curr_term:
             self._become_candidate(max_term, now=now, force=False)
@@ -344,7 +343,7 @@ class DLedgerLeaderElector:
                 self._wait(ParseResult.WAIT_TO_VOTE_NEXT, now=now)
         elif valid < self.quorum:
             self._wait(ParseResult.WAIT_TO_REVOTE, now=now)
-        elif valid - bigger < self.quorum:
+        elif valid - count_larger(results) < self.quorum:
             self._wait(ParseResult.WAIT_TO_REVOTE, now=now, extra_s=self._options.max_vote_interval_s)
         elif accepted >= self.quorum and is_own_vote:
             self._lead(now=now)

@@ -15,8 +15,8 @@ _SEEN_MAX: Final = 64
 """The last processes of a member that are remembered: others may tell of one that has ended."""
 _PROCESS_SIZE_MAX: Final = 64
 """Characters; a time in milliseconds has 13."""
-_LASTING: Final = 10
-"""So many answers in a row, a second apart, are no stale ones: who was started again is found by then."""
+_LASTING: Final = 20
+"""So many answers, a second apart, are no stale ones: who asks all again every ten finds a machine that is gone."""
 _SEE: Final = "see docs/dledger.md, 'A member with another list'"
 
 
@@ -32,7 +32,7 @@ class _Told(NamedTuple):
     unknown: Mapping[str, str]
     """The processes it counts that this member had not found as those members."""
     times: Mapping[str, int]
-    """How often in a row it has told of such a one."""
+    """How often it has told of such a one, since it last told of one that this member had found."""
 
 
 class RivalMembers:

@@ -1,9 +1,10 @@
 """What a member's elector has asked the others, and what came back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rmqha.dledger.vote import HeartBeatResponse, VoteResponse
+from rmqha.dledger.vote import HeartBeatResponse, VoteResponse, VoteResult
 
 
 class ParseResult(Enum):
@@ -31,3 +32,9 @@ class Beat:
     sent_at: float
     number: int
     answers: dict[str, HeartBeatResponse] = field(default_factory=dict)
+
+
+def count_larger(results: Sequence[VoteResult]) -> int:
+    """How many have a larger log."""
+    larger = {VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX}
+    return sum(result in larger for result in results)

@@ -335,6 +335,18 @@ def test_a_restarted_leader_leads_a_higher_term_only() -> None:
     assert state.is_leader
 
 
+@pytest.mark.parametrize("size", [3, 5])
+def test_one_that_has_more_and_does_not_lead_keeps_the_others_from_no_higher_term(size: int) -> None:
+    """As a leader whose disk failed: where its answer came first, the round ended, and nobody ever raised the term."""
+    state = state_of(curr_vote_for="n1")
+    member = elector(state, peers=frozenset(f"n{number}" for number in range(size)))
+    (has_more, *others) = member.tick(now=0)
+    answers = [VoteResult.REJECT_SMALL_LEDGER_END_INDEX] + [VoteResult.REJECT_ALREADY_VOTED] * len(others)
+    for out, result in zip((has_more, *others), answers, strict=True):
+        member.on_vote_answer(out.peer, out.number, VoteResponse(result, 5), now=0.1)
+    assert {out.request.term for out in member.tick(now=2)} == {6}
+
+
 @pytest.mark.parametrize("refusal", [VoteResult.REJECT_ALREADY_HAS_LEADER, VoteResult.REJECT_SMALL_LEDGER_END_INDEX])
 def test_who_voted_for_itself_and_is_restarted_follows_who_leads_its_term(refusal: VoteResult) -> None:
     """It had raised its term, which a leader of Java's with a quorum ignores, and stayed outside for ever."""

@@ -507,7 +507,7 @@ def test_one_whose_process_has_ended_here_may_have_moved() -> None:
 OWN = {"n0": "n0h:1", "n1": "n1h:1", "n2": "n2h:1"}
 
 
-def told_often(rivals: RivalMembers, times: int = 10, teller: str = "n0", **counted: str) -> None:
+def told_often(rivals: RivalMembers, times: int = 20, teller: str = "n0", **counted: str) -> None:
     for _ in range(times):
         rivals.note(teller, OWN, MemberStatus(counted=counted))
 
@@ -515,7 +515,7 @@ def told_often(rivals: RivalMembers, times: int = 10, teller: str = "n0", **coun
 def test_two_processes_behind_one_name_are_two() -> None:
     """A pod's own name leads to itself, that of the new one elsewhere: the old one was elected, and all was well."""
     rivals = RivalMembers("n2", "300", OWN)
-    told_often(rivals, 9, n2="301")
+    told_often(rivals, 19, n2="301")
     assert rivals.of("n2") is None, "it may not know of this process yet"
     told_often(rivals, 1, n2="301")
     assert rivals.of("n2") == Rival("n0", "n2h:1")
