@@ -86,8 +86,8 @@ class SlaveSynchronize:
         self._groups = metadata.groups
         self._delay_offsets = metadata.delay_offsets
         self._unsettled: tuple[int, OffsetTable] | None = None
-        self._told_before: OffsetTable = {}
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
+        self._told_before: OffsetTable = {}
         self.failure = ""
         self.rounds = 0
         self.origin = TablesOrigin()
