@@ -242,9 +242,9 @@ class SlaveSynchronize:
             if ends is not None:
                 later = await _cut(later, ends)
             if topics:
-                topics, used_since = await self._without_new(topics, first_stored_from)
+                topics, used_since = await self._without_new(heard.topics_by_now(log_end, topics), first_stored_from)
                 self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
-            self._groups.merge(groups, is_lost=is_lost)
+            self._groups.merge(heard.groups_by_now(log_end, groups), is_lost=is_lost)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             await self._offsets.merge_from_master(later, changed=changed)
             await heard.note(log_end, told, has_stamps=has_stamps)

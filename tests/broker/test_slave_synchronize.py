@@ -326,6 +326,53 @@ async def test_what_a_slave_that_was_there_longer_than_rocketmqs_tells_of_resets
     assert [master.offsets.query_offset(group, "t", 0) for group in ("g", "removed")] == [5, None]
 
 
+def told_of(
+    topics: dict[str, object], groups: dict[str, object], *, at: int, stamps: dict[str, int] | None
+) -> dict[RequestCode, RemotingCommand]:
+    """Tables whose last change was ``at``, without stamps as RocketMQ's."""
+    version = {"dataVersion": {"timestamp": at, "counter": 3}}
+
+    def answer(table: dict[str, object], member: str) -> RemotingCommand:
+        return RemotingCommand(0, body=java_json.dumps(table | ({} if stamps is None else {member: stamps})).encode())
+
+    return KEPT | {
+        RequestCode.GET_ALL_TOPIC_CONFIG: answer(version | {"topicConfigTable": topics}, "changedTopics"),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: answer(
+            version | {"subscriptionGroupTable": groups}, "changedGroups"
+        ),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: answer({"offsetTable": {}}, CHANGED_OFFSETS),
+    }
+
+
+@pytest.mark.parametrize("is_rocketmqs_first", [True, False])
+@pytest.mark.parametrize(("changed_at", "end", "perm"), [(1000, 100, 4), (9000, 100, 6), (1000, 300, 6)])
+async def test_a_slave_of_rocketmqs_whose_log_goes_farther_says_what_topics_and_groups_are_by_now(
+    changed_at: int, end: int, perm: int, is_rocketmqs_first: bool, autojump_clock: MockClock
+) -> None:
+    """An rmqha slave that had been away for days opened a topic again that an operator had closed since.
+
+    That slave has a stamp, of ``changed_at``, and its log goes to ``end``. The other one's goes to 200, and what it has
+    was changed at 5000 the last time.
+    """
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    tables, heard = synchronize_with(net, "10.0.0.2", master), HeardLogs()
+    stamped = dict.fromkeys(("t", "mine", "g"), changed_at)
+    for is_rocketmqs in (is_rocketmqs_first, not is_rocketmqs_first):
+        if is_rocketmqs:
+            others = told_of({"t": {"perm": 4}}, {"g": {"consumeEnable": False}}, at=5000, stamps=None)
+        else:
+            others = told_of({"t": {"perm": 6}, "mine": {}}, {"g": {}}, at=changed_at, stamps=stamped)
+        async with answering(net, {"commitLogMaxOffset": str(200 if is_rocketmqs else end)}, others):
+            merged = await tables.merge("10.0.0.1:10911", is_lost=not heard.end, next_offset=None, heard=heard)
+            assert merged.failure == ""
+    topic, group = master.topics.select("t"), master.groups.select("g")
+    assert topic is not None
+    assert group is not None
+    assert (topic.perm, group.consume_enable) == (perm, perm == 6)
+    assert master.topics.select("mine") is not None
+
+
 @pytest.mark.parametrize("was_away", [False, True])
 async def test_a_group_that_is_set_back_on_a_master_of_rocketmqs_is_set_back_here(
     was_away: bool, autojump_clock: MockClock
