@@ -107,6 +107,7 @@ class Ambushes:
         await visitor.is_open.wait()
         lines = [(client.address, old.address) for client in world.clients]
         net.delays |= dict.fromkeys(lines, _HIDDEN_S)
+        world.hidden_until = trio.current_time() + 2 * _HIDDEN_S
         world.later(_HIDDEN_S, lambda: [net.delays.pop(line, None) for line in lines])
         await trio.sleep(3 * world.swarm.network_latency_s[1])
         holes = [(one.address, old.address) for one in world.machines.values() if one is not old]

@@ -1,6 +1,5 @@
 """Clients of a group: the real DLedgerClient, and what each did and was told, as a history."""
 
-from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -111,7 +110,7 @@ class Client:
     def _check_prompt(self, operation: Operation, code: int, began: _Began) -> None:
         """S11: every request is answered in time by a member that lives; and well, if nothing is wrong."""
         world, now = self.world, trio.current_time()
-        lives = began.all_served and max(world.died_at.values(), default=-inf) < began.at
+        lives = began.all_served and max([world.hidden_until, *world.died_at.values()]) < began.at
         if code == _Code.TIMEOUT and lives:
             world.checker.violation("S11", f"nobody answered: {operation.describe()}")
         is_late = code not in {_Code.SUCCESS, _Code.INDEX_OUT_OF_RANGE} or now - began.at > PROMPT_S

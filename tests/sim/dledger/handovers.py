@@ -1,6 +1,7 @@
 """Transfers of leadership in a group that is in order: several in a row, and one to a member that has just died."""
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -74,6 +75,7 @@ class Handovers:
         if leader is None:
             return
         name = self._random.choice([name for name in world.swarm.names if name != leader.name])
+        world.is_calm_since = inf
         world.machines[name].kill()
         code = await world.transfer(name)
         world.machines[name].boot()

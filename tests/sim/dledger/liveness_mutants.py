@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from rmqha.dledger import elector_options, leader_elector, leadership_transfer, multi_path_mmap_file_list
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
+from rmqha.dledger.vote import VoteResult
 from tests.sim.dledger.planted import planted
 
 Elector: Final = leader_elector.DLedgerLeaderElector
@@ -14,6 +15,7 @@ Files: Final = multi_path_mmap_file_list.MultiPathMmapFileList
 _SOURCE: Final = "liveness"
 _handle_heart_beat: Final = Elector.handle_heart_beat
 _vote_at: Final = Elector._vote_at
+_look_at_answers: Final = Elector._look_at_answers
 _look_at_taking: Final = Transfer._look_at_taking
 _hand_over: Final = Transfer._hand_over
 _LATE_S: Final = 12.0
@@ -29,6 +31,15 @@ def _hear_only_new_leaders(self: Any, request: Any, *, now: float) -> Any:
 
 def _vote_late(self: Any, now: float, extra_s: float = 0.0) -> None:
     _vote_at(self, now, extra_s + _LATE_S)
+
+
+def _end_early(self: Any, *, now: float) -> None:
+    results = [answer.result for answer in self._round.answers.values()]
+    is_lost = self._round.answers[self._state.self_id].result is not VoteResult.ACCEPT
+    if is_lost and len(results) - results.count(VoteResult.UNKNOWN) >= self.quorum:
+        self._parse(now=now)
+    else:
+        _look_at_answers(self, now=now)
 
 
 def _keep_taking(self: Any, taking: Any, *, now: float) -> None:
@@ -67,6 +78,7 @@ def plant() -> None:
         "only the first heartbeat is a sign of life", _SOURCE, (Elector, "handle_heart_beat", _hear_only_new_leaders)
     )
     planted("a candidate waits for long", _SOURCE, (Elector, "_vote_at", _vote_late))
+    planted("a lost round ends with any majority", _SOURCE, (Elector, "_look_at_answers", _end_early))
     planted("who has taken over once never does again", _SOURCE, (Transfer, "_look_at_taking", _keep_taking))
     planted("a leader that could not hand over refuses appends", "#85", (Transfer, "_hand_over", _stay_handing_over))
     planted(

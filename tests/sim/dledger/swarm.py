@@ -13,6 +13,7 @@ OPERATIONS_MIN: Final = 200
 """A history has at least so many that were answered."""
 _RESTS: Final = 0.3
 _HANDS_OVER: Final = 0.3
+_ELECTS: Final = 0.3
 _NETWORK_LATENCY_S: Final = {"instant": (0.0, 0.0), "fast": (0.0001, 0.002), "slow": (0.005, 0.1)}
 
 
@@ -57,6 +58,8 @@ class Swarm:
     """In the end the group is left alone for a while: nobody may ask for votes then."""
     hands_over: bool = False
     """In the end leadership is handed over, several times."""
+    elects: bool = False
+    """In the end the leader's disk fails for good, and all members are restarted."""
     chaos_s: float = CHAOS_S
 
     @property
@@ -110,4 +113,5 @@ def draw(seed: int) -> Swarm:
         directories=stream(seed, "dledger/directories").choice((1, 1, 1, 2, 3)),
         rests=stream(seed, "dledger/rests").random() < _RESTS,
         hands_over=stream(seed, "dledger/hands over").random() < _HANDS_OVER,
+        elects=stream(seed, "dledger/elects").random() < _ELECTS,
     )

@@ -15,6 +15,8 @@ from tests.sim import sim_loop
 from tests.sim.dledger.ambushes import Ambushes
 from tests.sim.dledger.at_rest import check_at_rest, observe
 from tests.sim.dledger.clients import Client
+from tests.sim.dledger.elections import LAST_S as ELECTIONS_LAST_S
+from tests.sim.dledger.elections import Elections
 from tests.sim.dledger.faults import Nemesis, draw_plan
 from tests.sim.dledger.handovers import LAST_S, Handovers
 from tests.sim.dledger.history import History
@@ -66,6 +68,8 @@ class World:
     is_healed: bool = False
     is_over: bool = False
     is_calm_since: float = inf
+    hidden_until: float = -inf
+    """Until then something of a client may arrive late."""
     observed: int = 0
     """Entries that were looked at in the end, and that no client has read then."""
     traceback: str = ""
@@ -222,12 +226,16 @@ class World:
     async def _await_leader(self) -> None:
         """S11: somebody leads soon after the last fault is over."""
         hung_until = max(machine.disk.faults.hung_until for machine in self.machines.values())
-        limit = max(hung_until, trio.current_time()) + _ELECTED_S + _ELECTED_BEATS * self.swarm.heart_beat_s
+        limit = max(hung_until, trio.current_time()) + self._elected_s
         while not any(machine.leads for machine in self.machines.values()):
             if trio.current_time() > limit:
-                self.checker.violation("S11", f"nobody leads: {self._standing()}")
+                self.checker.violation("S11", f"nobody leads: {self.standing()}")
                 return
             await trio.sleep(_LOOK_S)
+
+    @property
+    def _elected_s(self) -> float:
+        return _ELECTED_S + _ELECTED_BEATS * self.swarm.heart_beat_s
 
     async def _liveness(self) -> None:
         """A new entry is committed, and all logs are equal, within limits."""
@@ -235,7 +243,7 @@ class World:
         limit_s = LIVENESS_S + max(hung_s, 0.0)
         if self.swarm.rests:
             limit_s += max(hung_s, 0.0) + _LEFT_ALONE_S + self._peace_s
-        limit_s += LAST_S * self._hands_over
+        limit_s += LAST_S * self._hands_over + ELECTIONS_LAST_S * self._elects
         with trio.move_on_after(limit_s) as limit:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_over, nursery.cancel_scope)
@@ -248,9 +256,12 @@ class World:
                 if self._hands_over:
                     await Handovers(self, is_taken=self.clients[0].append).run()
                     await self._wait_until(self._is_converged)
+                if self._elects:
+                    await Elections(self, is_taken=self.clients[0].append, limit_s=self._elected_s).run()
+                    await self._wait_until(self._is_converged)
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
-            self.checker.violation("S11", f"not in order {limit_s:g} s after healing: {self._standing()}")
+            self.checker.violation("S11", f"not in order {limit_s:g} s after healing: {self.standing()}")
         if not self.checker.violations:
             for machine in self.machines.values():
                 self.checker.look(machine)
@@ -260,8 +271,16 @@ class World:
     @property
     def _hands_over(self) -> bool:
         """Whether every member takes over in the end; who had no room lately does not."""
-        has_lacked_room = any(fault.kind in {"full", "crowded"} for fault in self.plan)
-        return self.swarm.hands_over and not self.swarm.prefers and not has_lacked_room
+        return self.swarm.hands_over and not self.swarm.prefers and not self._has_lacked_room
+
+    @property
+    def _elects(self) -> bool:
+        """Whether anybody may lead in the end."""
+        return self.swarm.elects and not self._has_lacked_room
+
+    @property
+    def _has_lacked_room(self) -> bool:
+        return any(fault.kind in {"full", "crowded"} for fault in self.plan)
 
     async def _check_peace(self, hung_s: float) -> None:
         """S11: in a group that is left alone nobody asks for votes, and nothing is handed over."""
@@ -312,7 +331,7 @@ class World:
         if lines > allowed * len(self.machines):
             self.checker.violation("log", f"{lines} log lines: {CountingLogger.events.most_common(3)}")
 
-    def _standing(self) -> str:
+    def standing(self) -> str:
         parts = []
         for machine in self.machines.values():
             process = machine.process

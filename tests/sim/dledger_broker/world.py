@@ -90,7 +90,7 @@ class BrokerWorld(group.World):
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught and not self.checker.violations:
             late = f", not delivered: {self.streams.undelivered()[:3]}" if self.swarm.delayed else ""
-            self.checker.violation("S11", f"not in order {limit_s:g} s after healing: {self._standing()}{late}")
+            self.checker.violation("S11", f"not in order {limit_s:g} s after healing: {self.standing()}{late}")
         if not self.checker.violations:
             self.streams.check_at_rest()
 
