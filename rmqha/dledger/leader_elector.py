@@ -37,7 +37,7 @@ from rmqha.dledger.vote import (
     VoteResponse,
     VoteResult,
 )
-from rmqha.dledger.vote_round import Beat, ParseResult, Round, count_larger
+from rmqha.dledger.vote_round import Beat, ParseResult, Round, count_larger, saves_of_a_round
 
 _Code = DLedgerResponseCode
 _ASK_AGAIN_S: Final = 0.02
@@ -90,6 +90,8 @@ class DLedgerLeaderElector:
         self._round: Round | None = None
         self._beat: Beat | None = None
         self._number = 0
+        self._saves_s = 0.0
+        """What the saves of a round take, as far as is known here."""
         self._heard_at = now
         """Of the leader; as a leader: of a quorum."""
         self._next_beat_at = now
@@ -152,6 +154,15 @@ class DLedgerLeaderElector:
     def _save(self) -> None:
         self.unsaved = TermVote(self._state.curr_term, self._state.curr_vote_for)
 
+    def on_saved(self, took_s: float) -> None:
+        """:attr:`unsaved` is durable, which took so long: as long as others take to hear of a term, and to vote."""
+        known_s, self._saves_s = self._saves_s, saves_of_a_round(took_s)
+        more_s = self._saves_s - known_s
+        if more_s > 0 and self._round is not None:
+            self._round.waits_until += more_s
+        elif more_s > 0:
+            self._next_vote_at += more_s * (1 + self._random())
+
     def _become_candidate(self, term: int, *, now: float, force: bool) -> None:
         """Know of ``term``; with ``force`` take it over at the next round, and wait before asking."""
         if self._state.is_leader:
@@ -170,6 +181,7 @@ class DLedgerLeaderElector:
         low, high = options.min_vote_interval_s, options.max_vote_interval_s
         if self._state.curr_term == self._term_to_take:
             low, high = options.min_take_leadership_vote_interval_s, options.max_take_leadership_vote_interval_s
+        low, high = low + self._saves_s, high + 2 * self._saves_s
         self._next_vote_at = max(now, self._yields_until) + low + (high - low) * self._random() + extra_s
 
     def handle_vote(self, request: VoteRequest, *, now: float, asker: object = None) -> VoteResponse:
@@ -293,7 +305,7 @@ class DLedgerLeaderElector:
         state = self._state
         request = VoteRequest(state.self_id, state.curr_term, state.ledger_end_index, state.ledger_end_term)
         self._number += 1
-        until = now + self._options.heart_beat_time_interval_s + self._random()
+        until = now + self._options.heart_beat_time_interval_s + self._random() + self._saves_s
         self._round = Round(self._number, until)
         self._round.answers[state.self_id] = self._judge(request, self, now=now)
         out = self._to_others(request)

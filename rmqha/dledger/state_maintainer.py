@@ -15,12 +15,18 @@ from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.term_file import TermFile
 from rmqha.dledger.vote import Outgoing
 from rmqha.errors import StoreWriteError
+from rmqha.log_limit import RepeatLimit
 from rmqha.store.passing import is_lack
 
 logger = structlog.get_logger()
 
 _TRIES_AGAIN_S: Final = 1.0
 """To save a term for which there was no space."""
+_SLOW_S: Final = 0.3
+_SLOW_NEXT: Final = (
+    "until a leader is found members wait for such a disk several times: move the store to a faster one, or see what "
+    "else writes there"
+)
 
 Work = Callable[[float], Callable[[], None] | None]
 """Gets the time, and asks the elector; returns what to do, such as to answer, once term and vote are durable."""
@@ -50,6 +56,7 @@ class StateMaintainer:
         self._observer: Final = observer
         self._work: Final[deque[Work]] = deque()
         self._wakeup = trio.Event()
+        self._limit: Final = RepeatLimit()
         self.refusal = ""
         """Why term and vote cannot be saved, if they cannot: meanwhile this member takes no part in elections."""
 
@@ -98,6 +105,7 @@ class StateMaintainer:
             return True
         self._store.member_state.is_saved = False
         while True:
+            begun_at = trio.current_time()
             try:
                 await self._terms.save_in_thread(state)
             except StoreWriteError as error:
@@ -111,7 +119,14 @@ class StateMaintainer:
             else:
                 self._unmute(term=state.curr_term)
                 self._store.member_state.is_saved = True
+                self._note_saved(trio.current_time() - begun_at, term=state.curr_term)
                 return True
+
+    def _note_saved(self, took_s: float, *, term: int) -> None:
+        self._elector.on_saved(took_s)
+        if took_s >= _SLOW_S:
+            known = {"took_s": round(took_s, 1), "term": term, "next": _SLOW_NEXT}
+            self._limit.log(logger.warning, "dledger_elector.slow_save", key="", **known)
 
     def _mute(self, error: StoreWriteError, *, term: int) -> None:
         if not self.is_mute:

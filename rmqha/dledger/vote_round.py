@@ -3,8 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from rmqha.dledger.vote import HeartBeatResponse, VoteResponse, VoteResult
+
+_SAVES: Final = 3
+"""Who asks saves the term, the others save it, and their votes."""
+_QUICK_S: Final = 0.05
+"""A save of a term that takes no longer disturbs no election."""
+_SLOW_S: Final = 1.5
+"""Nobody waits for votes that take longer: a disk that hung for a while says nothing of the next save."""
 
 
 class ParseResult(Enum):
@@ -38,3 +46,8 @@ def count_larger(results: Sequence[VoteResult]) -> int:
     """How many have a larger log."""
     larger = {VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX}
     return sum(result in larger for result in results)
+
+
+def saves_of_a_round(took_s: float) -> float:
+    """Seconds that the saves of a round add to it, where the last one here took so long."""
+    return _SAVES * (min(took_s, _SLOW_S) - _QUICK_S) if took_s > _QUICK_S else 0.0

@@ -34,7 +34,7 @@ class Elections:
         self._random: Final = stream(world.seed, "dledger/elections")
 
     async def run(self) -> None:
-        """S11: where a quorum is well somebody leads, though a failed member answers first, or all members are equal."""
+        """S11: where a quorum is well somebody leads, though a failed member answers first, or all are equal."""
         self._world.is_calm_since = inf
         await self._takes("before the leader's disk fails")
         await self._survive_the_leaders_disk()
