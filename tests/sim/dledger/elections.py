@@ -20,7 +20,9 @@ _EQUAL_S: Final = 0.02
 _FAILS_S: Final = 10.0
 """A disk that fails at the next flush has failed within this time: somebody appends all the while."""
 _LOOK_S: Final = 0.1
-LAST_S: Final = 150.0
+_ASKS_S: Final = 6.0
+"""A client that asked a member which then failed asks the next leader within this time."""
+LAST_S: Final = 180.0
 """More than all of them take."""
 
 
@@ -30,7 +32,7 @@ class Elections:
     def __init__(self, world: "World", *, is_taken: Callable[[], Awaitable[bool]], limit_s: float) -> None:
         self._world: Final = world
         self._is_taken: Final = is_taken
-        self._limit_s: Final = limit_s
+        self._limit_s: Final = limit_s + _ASKS_S
         self._random: Final = stream(world.seed, "dledger/elections")
 
     async def run(self) -> None:
