@@ -15,7 +15,7 @@ import trio
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
-from rmqha.broker.tables.heard_logs import HeardLogs, without_decided
+from rmqha.broker.tables.heard_logs import HeardLogs, smaller_than_known, without_decided, without_known
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.offset_table import (
     TOPIC_GROUP_SEPARATOR,
@@ -81,6 +81,7 @@ class SlaveSynchronize:
 
     def __init__(self, link: MasterLink, metadata: MetadataService) -> None:
         self._link: Final = link
+        self._metadata: Final = metadata
         self._topics = metadata.topics
         self._offsets = metadata.offsets
         self._groups = metadata.groups
@@ -90,6 +91,7 @@ class SlaveSynchronize:
         self._told_before: OffsetTable = {}
         self.failure = ""
         self.rounds = 0
+        self._log_end = -1
         self.origin = TablesOrigin()
         self.has_taken = False
         self._awaited_since = inf
@@ -103,6 +105,11 @@ class SlaveSynchronize:
     def has_news(self) -> bool:
         """Whether the log has told of a topic since tables were asked for: its first messages do not say all of it."""
         return not self._topics.learned <= self._known_topics
+
+    @property
+    def log_end(self) -> int:
+        """Where the master's log ended before all were asked for the last time that they were had; -1: not known."""
+        return max(self._log_end, self._metadata.found.log_end)
 
     async def run(
         self,
@@ -151,10 +158,10 @@ class SlaveSynchronize:
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
         about them (#2819), but its masters answer on both.
         """
-        failures, origin, self.are_its_lost = list[str](), TablesOrigin(), False
+        failures, origin, log_end, self.are_its_lost = list[str](), TablesOrigin(), -1, False
         try:
             async with self._link.open(address) as client:
-                origin = await self._link.check_group(client)
+                origin, log_end = await self._link.check_group(client), await ask_log_end(client)
                 self.are_its_lost = origin.are_awaited
                 self._check_are_its(origin, term, now=trio.current_time())
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
@@ -175,6 +182,7 @@ class SlaveSynchronize:
             self._told_before = {}
         else:
             self.rounds, self.origin = self.rounds + 1, origin
+            self._log_end = self.log_end if self.are_its_lost else log_end
         self.has_taken = self.has_taken or not failure
 
     def _check_are_its(self, origin: TablesOrigin, term: int | None, *, now: float) -> None:
@@ -231,26 +239,45 @@ class SlaveSynchronize:
                 log_end = max(log_end, await ask_log_end(client))
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             has_stamps, heard = changed is not None, heard or HeardLogs(log_end)
-            later, changed = await heard.without_outrun(log_end, told, changed or {})
-            if has_stamps or log_end <= heard.end:
-                later = await self._offsets.not_since(later, changed)
-            else:
-                later = await without_decided(later, self._offsets.changed, self._offsets.made_since)
+            as_late_as = min(log_end, origin.log_end) if origin.log_end >= 0 else log_end
+            later, changed = await self._later(
+                told, changed, as_late_as=as_late_as, heard=heard, are_all_lost=next_offset is None
+            )
             if not has_stamps and next_offset is not None:
                 takes_unknown = takes_unknown or groups.data_version[1] > self._groups.data_version[1]
                 later = await self._behind(next_offset, told, later if takes_unknown else {})
             if ends is not None:
                 later = await _cut(later, ends)
             if topics:
-                topics, used_since = await self._without_new(heard.topics_by_now(log_end, topics), first_stored_from)
+                topics, used_since = await self._without_new(heard.topics_by_now(as_late_as, topics), first_stored_from)
                 self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
-            self._groups.merge(heard.groups_by_now(log_end, groups), is_lost=is_lost)
+            self._groups.merge(heard.groups_by_now(as_late_as, groups), is_lost=is_lost)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             await self._offsets.merge_from_master(later, changed=changed)
-            await heard.note(log_end, told, has_stamps=has_stamps)
+            heard.note(as_late_as, has_stamps=has_stamps)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return Merged(str(error))
         return Merged(lacks_some=origin.lack_some)
+
+    async def _later(
+        self,
+        told: OffsetTable,
+        changed: Mapping[str, int] | None,
+        *,
+        as_late_as: int,
+        heard: HeardLogs,
+        are_all_lost: bool,
+    ) -> tuple[OffsetTable, Mapping[str, int]]:
+        """What counts of offsets, and its stamps; ``changed`` is None where a broker has none."""
+        offsets, known = self._offsets, self._offsets.to_json()["offsetTable"]
+        if changed is None and as_late_as > heard.end:
+            told = await without_decided(told, offsets.changed, offsets.made_since)
+            if not are_all_lost:
+                return told, {}
+            return told, await smaller_than_known(told, known, offsets.changed, offsets.made_since)
+        if as_late_as < heard.heard_to:
+            told, changed = await without_known(told, changed or {}, known)
+        return await offsets.not_since(told, changed or {}), changed or {}
 
     async def _without_new(self, told: TopicTable, first_stored_from: FirstStoredFrom) -> tuple[TopicTable, set[str]]:
         """The table, whose deletions leave out what was stored since; and topics of which anything was.

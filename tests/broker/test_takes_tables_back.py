@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
 from rmqha.broker.slave_synchronize import Merged
 from rmqha.broker.tables.heard_logs import HeardLogs
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
@@ -73,6 +74,7 @@ def taking_back(
         save=nothing,
         learn_queues=nothing,
         had_topics=had_topics,
+        found=TablesOrigin(),
         files=SimpleNamespace(lost=lost or {}),
         trouble="",
         delay_offsets=SimpleNamespace(is_settled=lambda _end: True),

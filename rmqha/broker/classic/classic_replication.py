@@ -5,7 +5,7 @@ master's start the catch-up with what only its slaves still hold.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -27,6 +27,7 @@ from rmqha.broker.puts.durability import ReplicaPromise
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tuning import Tuning
 from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
@@ -107,7 +108,7 @@ class ClassicReplication:
             config, metadata.topics, network=network, identity=self._identity, on_master=self._on_master
         )
         metadata.why_withheld, metadata.why_awaited = self._why_tables_withheld, self._takes_back.why_awaited
-        metadata.why_withheld_from = self._why_withheld_from
+        metadata.why_withheld_from, metadata.origin = self._why_withheld_from, self._tables_origin
         followed = self._followed
         metadata.offsets.why_unknown = self._why_offsets_unknown if followed is None else followed.why_offsets_unknown
         for table in (metadata.offsets, metadata.topics, metadata.groups):
@@ -370,13 +371,18 @@ class ClassicReplication:
         elif cut := self._metadata.offsets.cut(self._store.next_queue_offset):
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
+    def _tables_origin(self) -> TablesOrigin:
+        if self._config.is_slave:
+            return replace(self._taken_tables.origin, log_end=self.slave_synchronize.log_end)
+        return self._takes_back.origin
+
     def facts(self) -> dict[str, Any]:
         """Of the status document (rmqha/cli/verdict.py) what tells of other nodes, and of name servers."""
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
             "tables_not_taken": self._taken_tables.lack or None,
-            "tables": asdict((self._taken_tables if self._config.is_slave else self._takes_back).origin),
+            "tables": asdict(self._tables_origin()),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
             "ha": plain(self.ha_service.info()),

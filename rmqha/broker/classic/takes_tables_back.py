@@ -123,7 +123,9 @@ class TakesTablesBack:
     @property
     def origin(self) -> TablesOrigin:
         """What those that ask this master are told of its tables."""
-        return TablesOrigin(are_awaited=self.are_awaited)
+        heard, are_awaited = self._heard, self.are_awaited
+        log_end, heard_to = (heard.end, heard.heard_to) if are_awaited else (-1, 0)
+        return TablesOrigin(are_awaited=are_awaited, log_end=log_end, heard_to=heard_to)
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -333,7 +335,8 @@ class TakesTablesBack:
         self._are_lost = is_begun and (are_noted_lost or not had_topics)
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
-        self._heard = HeardLogs(self._store.max_offset if had_topics else 0)
+        heard_to = self._metadata.found.heard_to
+        self._heard = HeardLogs(self._store.max_offset if had_topics else 0, heard_to=heard_to)
         self._began_at = trio.current_time()
         if why := self.why_awaited():
             logger.warning("master_link.tables_awaited", reason=why)

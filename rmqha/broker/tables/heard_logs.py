@@ -1,90 +1,88 @@
 """HeardLogs: how late the word of a broker without stamps is: as late as its log, in which its master was heard last.
 
 RocketMQ's slaves say where groups are, and not when that was decided. One whose log goes farther than another's was
-with the master when that one was not, so it knows later where groups are, in whatever order they are heard. Of their
-topics and subscription groups they say when any was changed last: they know of every change of before.
+with the master when that one was not, so it knows later where groups are, in whatever order they are heard. Of topics
+and subscription groups they say when any was changed last: they know of every change of before. A log alone goes on
+where a slave that was away follows again; how late its tables are our slaves say (``TablesOrigin.log_end``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 import trio
 
-from rmqha.broker.tables.change_stamps import ChangeStamps, stamps_of_version
+from rmqha.broker.tables.change_stamps import ChangeStamps
 from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_table import TOPIC_GROUP_SEPARATOR, OffsetTable, name_of_group, name_of_queue
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.topic_config import TopicTable
 
-_Entry = TypeVar("_Entry")
-_Stamps = Mapping[str, int] | None
 _LOOKED_AT_ONCE = 256
 """Of a hundred thousand offsets, before everybody else has a turn."""
 
 
 class HeardLogs:
-    """Of the brokers whose offsets are merged here, one after the other.
+    """Of the brokers whose tables are merged here, one after the other.
 
     Attributes:
         end: where the log goes to that the tables here are as late as; then the longest of all that were heard.
+        heard_to: the longest of those that have no stamps, in a process before, too; 0: none was heard.
     """
 
-    def __init__(self, end: int = 0) -> None:
-        self.end = end
-        self._unstamped_end = 0
-        self._unstamped = frozenset[str]()
-        self._dated_topics: Mapping[str, int] = {}
-        self._dated_groups: Mapping[str, int] = {}
-        """What the same broker has, by when any of it was changed last (ms since 1970)."""
+    def __init__(self, end: int = 0, *, heard_to: int = 0) -> None:
+        self.end = max(end, heard_to)
+        self.heard_to = heard_to
 
     def topics_by_now(self, log_end: int, table: TopicTable) -> TopicTable:
-        """As it is merged here, of a broker whose log goes to ``log_end``: what was changed there last, not before."""
-        topics, changed = self._by_now(log_end, table.topics, table.changed, table.data_version, self._dated_topics)
-        if table.changed is None and changed is not None:
-            self._dated_topics = dict.fromkeys(topics, table.data_version[0])
-        return replace(table, topics=topics, changed=changed)
+        """As it is merged here, of a broker whose tables are as late as a log that goes to ``log_end``."""
+        return replace(table, changed=self._by_now(log_end, table.topics, table.changed, table.data_version))
 
     def groups_by_now(self, log_end: int, table: SubscriptionGroupTable) -> SubscriptionGroupTable:
         """As :meth:`topics_by_now`."""
-        groups, changed = self._by_now(log_end, table.groups, table.changed, table.data_version, self._dated_groups)
-        if table.changed is None and changed is not None:
-            self._dated_groups = dict.fromkeys(groups, table.data_version[0])
-        return replace(table, groups=groups, changed=changed)
+        return replace(table, changed=self._by_now(log_end, table.groups, table.changed, table.data_version))
 
     def _by_now(
-        self, log_end: int, told: dict[str, _Entry], stamps: _Stamps, version: tuple[int, int], dated: Mapping[str, int]
-    ) -> tuple[dict[str, _Entry], _Stamps]:
-        """Entries and stamps: what has none is as late as its table, if no log that was heard goes as far."""
-        if stamps is None:
-            return told, stamps_of_version(None, version) if log_end > self.end else None
-        if log_end >= self._unstamped_end:
-            return told, stamps
-        outrun = {name for name, stamp in stamps.items() if stamp <= dated.get(name, 0)}
-        return {name: told[name] for name in told.keys() - outrun}, {
-            name: stamp for name, stamp in stamps.items() if name not in outrun
-        }
+        self, log_end: int, told: Collection[str], stamps: Mapping[str, int] | None, version: tuple[int, int]
+    ) -> Mapping[str, int] | None:
+        """What has no stamp is as late as its table, if that is later than all that were heard."""
+        timestamp, counter = version
+        is_dated = stamps is None and log_end > self.end and counter > 0 and timestamp > 0
+        return dict.fromkeys(told, timestamp) if is_dated else stamps
 
-    async def note(self, log_end: int, told: OffsetTable, *, has_stamps: bool) -> None:
-        """A broker whose log goes to ``log_end`` was heard, and ``told`` is merged."""
-        if not has_stamps and log_end > self.end:
-            names = set[str]()
-            for seen, (key, queues) in enumerate(told.items(), 1):
-                if seen % _LOOKED_AT_ONCE == 0:
-                    await trio.lowlevel.checkpoint()
-                names |= {name_of_queue(key, queue_id) for queue_id in queues}
-                names.add(name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2]))
-            self._unstamped_end, self._unstamped = log_end, frozenset(names)
+    def note(self, log_end: int, *, has_stamps: bool) -> None:
+        """A broker was heard, and what it tells is merged."""
         self.end = max(self.end, log_end)
+        if not has_stamps and log_end == self.end:
+            self.heard_to = log_end
 
-    async def without_outrun(
-        self, log_end: int, told: OffsetTable, changed: Mapping[str, int]
-    ) -> tuple[OffsetTable, Mapping[str, int]]:
-        """Of a broker with stamps what nobody without has told who knows later; ``changed``: its stamps."""
-        if log_end >= self._unstamped_end:
-            return told, changed
-        counts = await _without(told, lambda _group, queue: queue in self._unstamped)
-        return counts, {name: stamp for name, stamp in changed.items() if name not in self._unstamped}
+
+async def without_known(
+    told: OffsetTable, changed: Mapping[str, int], known: OffsetTable
+) -> tuple[OffsetTable, Mapping[str, int]]:
+    """Of a broker with stamps what nobody has told yet; ``changed``: its stamps."""
+    names = set[str]()
+    for seen, (key, queues) in enumerate([*known.items()], 1):
+        if seen % _LOOKED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        names |= {name_of_queue(key, queue_id) for queue_id in queues}
+        names.add(name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2]))
+    counts = await _without(told, lambda _group, queue: queue in names)
+    return counts, {name: stamp for name, stamp in changed.items() if name not in names}
+
+
+async def smaller_than_known(
+    told: OffsetTable, known: OffsetTable, changed: ChangeStamps, made_since: MadeSince
+) -> Mapping[str, int]:
+    """Stamps for what somebody who knows later tells smaller than what is here of others: a group was set back."""
+    stamps: dict[str, int] = {}
+    for seen, (key, queues) in enumerate(told.items(), 1):
+        if seen % _LOOKED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        here = known.get(key, {})
+        for name in [name_of_queue(key, queue_id) for queue_id, at in queues.items() if at < here.get(queue_id, 0)]:
+            if name not in made_since:
+                stamps[name] = changed.latest(name) + 1
+    return stamps
 
 
 async def without_decided(told: OffsetTable, changed: ChangeStamps, made_since: MadeSince) -> OffsetTable:

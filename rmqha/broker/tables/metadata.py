@@ -237,7 +237,9 @@ class MetadataService:
             return TablesOrigin()
         self._names_noted = names if isinstance(names, list) else []
         is_known = isinstance(names, list) and origin.is_of_a_master
-        return replace(origin, was_master=False) if is_known else TablesOrigin(-1)
+        if is_known:
+            return replace(origin, was_master=False)
+        return TablesOrigin(-1, log_end=origin.log_end, heard_to=origin.heard_to)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
@@ -289,8 +291,9 @@ class MetadataService:
         self._saved_since = False
         try:
             names = [name for name in _TABLES if self.files.has(name)]
-            if origin.is_of_a_master or names != self._names_noted:
-                told = asdict(origin) if origin.is_of_a_master else {"term": -1}
+            is_other = (origin.log_end, origin.heard_to) != (last.log_end, last.heard_to)
+            if origin.is_of_a_master or is_other or names != self._names_noted:
+                told = asdict(origin if origin.is_of_a_master else replace(origin, term=-1))
                 await self.files.save(TABLES_ORIGIN, told | {"tables": names})
         except BaseException:
             self._saved_since = True

@@ -17,6 +17,9 @@ class TablesOrigin:
         leader_id: which member that master was; empty if none, or it is not told.
         are_awaited: its own were lost, and it has yet to ask who may have them: they are to replace nobody's.
         lack_some: of what its master told others it has had none, or nothing new, for a while.
+        log_end: where the log of their master ended when they were its tables, in a pair; -1: as far as the log here.
+        heard_to: of a master that lost its tables: where the longest log ends of those that told it theirs without
+            stamps; 0: none has.
     """
 
     term: int = -2
@@ -25,6 +28,8 @@ class TablesOrigin:
     leader_id: str = field(default="", compare=False)
     are_awaited: bool = field(default=False, compare=False)
     lack_some: bool = field(default=False, compare=False)
+    log_end: int = field(default=-1, compare=False)
+    heard_to: int = field(default=0, compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
@@ -50,4 +55,14 @@ def origin_of(value: object) -> TablesOrigin:
     if type(term) is not int or type(for_ms) is not int or not (-2 <= term < _MAX and 0 <= for_ms < _MAX):
         return TablesOrigin()
     was_master, are_awaited, lack_some = (value.get(key) is True for key in ("was_master", "are_awaited", "lack_some"))
-    return TablesOrigin(term, was_master, for_ms, str(value.get("leader_id") or ""), are_awaited, lack_some)
+    leader_id, log_end, heard_to = str(value.get("leader_id") or ""), value.get("log_end"), value.get("heard_to")
+    return TablesOrigin(
+        term,
+        was_master,
+        for_ms,
+        leader_id,
+        are_awaited=are_awaited,
+        lack_some=lack_some,
+        log_end=log_end if type(log_end) is int and 0 <= log_end < _MAX else -1,
+        heard_to=heard_to if type(heard_to) is int and 0 <= heard_to < _MAX else 0,
+    )
