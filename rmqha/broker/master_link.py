@@ -63,6 +63,8 @@ class MasterLink:
         self._is_joined: Final = is_joined
         self.log_source: Final = LogSource(self._ask_process)
         self.credentials: Final = options.credentials(config)
+        self.asked: BrokerProcess | None = None
+        """The process that said last that it is of this group; None if it does not say which one it is."""
 
     @property
     def credentials_kept(self) -> str:
@@ -180,6 +182,7 @@ class MasterLink:
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
         ha_address, is_joined = self._ha_master(), self._is_joined()
         await self.log_source.check(client.address, process, ha_address=ha_address, is_joined=is_joined)
+        self.asked = process
         return read_tables_origin(status)
 
     async def _ask_process(self, address: str) -> BrokerProcess | None:

@@ -32,6 +32,7 @@ from rmqha.codec.codes import RequestCode
 from rmqha.codec.deleted_topic import DeletedTopic
 from rmqha.errors import RemoteProtocolError, RemotingError, StoreError
 from rmqha.remoting.client import RemotingClient
+from rmqha.replication.log_master import BrokerProcess
 from rmqha.store.consume_queue_table import QueueKey
 
 logger = structlog.get_logger()
@@ -88,7 +89,7 @@ class SlaveSynchronize:
         self._delay_offsets = metadata.delay_offsets
         self._unsettled: tuple[int, OffsetTable] | None = None
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
-        self._told_before: OffsetTable = {}
+        self._told_before: tuple[BrokerProcess | None, OffsetTable] = None, {}
         self.failure = ""
         self.rounds = 0
         self._log_end = -1
@@ -132,7 +133,7 @@ class SlaveSynchronize:
             is_apart: whether it never will.
             term: of a DLedger leader: nothing is taken of it before it is the master of this term.
         """
-        self._unsettled, self._told_before, self.has_taken = None, {}, False
+        self._unsettled, self._told_before, self.has_taken = None, (None, {}), False
         with trio.move_on_after(_FIRST_AFTER_S):
             while not is_joined():
                 await self._woken.wait()
@@ -178,9 +179,9 @@ class SlaveSynchronize:
             told = {"next": _ACCOUNT_NEXT} if _REFUSED_ACCOUNT in failure else {}
             logger.warning("master_link.not_synchronized", address=address, reason=failure, **told)
         self.failure = failure
-        if failure:  # who was away may come back with an older table
-            self._told_before = {}
-        else:
+        if failure and self._link.asked is None:  # it may have been started again meanwhile
+            self._told_before = None, {}
+        if not failure:
             self.rounds, self.origin = self.rounds + 1, origin
             self._log_end = self.log_end if self.are_its_lost else log_end
         self.has_taken = self.has_taken or not failure
@@ -352,8 +353,12 @@ class SlaveSynchronize:
             self._unsettled = None
 
     async def _set_back(self, offsets: OffsetTable) -> Mapping[str, int]:
-        """Stamps for what a master of RocketMQ's, which has none, tells smaller than a round ago: somebody did that."""
-        before, self._told_before = self._told_before, offsets
+        """Stamps for what a master of RocketMQ's, which has none, tells smaller than the last time: somebody did that.
+
+        Not if it was started again since: it may have come back with an older table.
+        """
+        (process, before), self._told_before = self._told_before, (self._link.asked, offsets)
+        before = before if process == self._link.asked else {}
         stamps: dict[str, int] = {}
         for seen, (key, queues) in enumerate(offsets.items(), 1):
             if seen % _LOOKED_AT_ONCE == 0:
