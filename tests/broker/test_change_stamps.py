@@ -73,6 +73,17 @@ def test_where_there_are_too_many_the_oldest_go() -> None:
     assert stamps.to_json() == kept, "nothing is called that"
 
 
+def test_what_is_said_of_again_stays_as_long_as_what_is_new() -> None:
+    """It went with those of its first time, as if nobody had said anything since: an older table would have counted."""
+    stamps = ChangeStamps(count(1).__next__)
+    for number in range(5000):
+        stamps.note(f"{number:0200}")
+    oldest, next_oldest, *_ = stamps.to_json()
+    stamps.note(oldest)
+    stamps.note(f"{5000:0200}")
+    assert (stamps.of(oldest), stamps.of(next_oldest)) == (5001, 0)
+
+
 @pytest.mark.parametrize("value", [[], "x", {"a": 0}, {"a": -1}, {"a": 1.5}, {"a": True}, {"a": 2**62}, {1: 1}])
 def test_what_are_no_stamps_is_refused(value: object) -> None:
     with pytest.raises((AttributeError, TypeError, ValueError)):

@@ -45,6 +45,7 @@ def test_a_store_of_rocketmqs_is_good(tmp_path: Path) -> None:
     [
         ('{"offsetTable": {}}', [("warn", "a start takes its backup, which lacks the last change")]),
         ("", [("fail", "nor is its backup one: a start begins without it")]),
+        ('{"offsetTable": {"t@g": {"0": "x"}}}', [("fail", "nor is its backup one: a start begins without it")]),
     ],
 )
 def test_what_is_no_table_is_told_before_consumers_begin_anew(

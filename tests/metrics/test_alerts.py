@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.cli.pages import Page
+from rmqha.ha.runtime_info import ClientState
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_dledger_broker import group_of
 from tests.namesrv.machines import NameServerMachine
@@ -76,6 +77,14 @@ def test_who_is_woken_is_told_a_command_and_a_section(alert: str) -> None:
     (described,) = re.findall(rf'alert: Rmqha{alert}\n(?:.+\n)*? +description: "(.+)"', RULES.read_text())
     assert "'rmqha status -b'" in described
     assert described.removesuffix(".").endswith(tuple(Page))
+
+
+def test_each_state_in_which_a_follower_copies_nothing_is_named_by_one_alert() -> None:
+    """RmqhaTrouble leaves out who does not follow: a state that neither names wakes nobody."""
+    rules = RULES.read_text(encoding="utf-8")
+    named = "|".join(re.findall(r'rmqha_follower_state\{state=~"([^"]+)"\}', rules)).split("|")
+    silent = {ClientState.TRANSFER, ClientState.STOPPED}
+    assert sorted(named) == sorted(state.value for state in ClientState if state not in silent)
 
 
 def fires(

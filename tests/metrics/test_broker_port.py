@@ -264,6 +264,24 @@ async def test_a_peer_that_nobody_hears_is_a_reason_while_slaves_follow(peer: st
         assert (await status_of(one))["peers_unheard"] == [], "who is away is told by others"
 
 
+async def test_tables_that_a_peer_has_yet_to_tell_are_a_trouble_at_each_start(autojump_clock: MockClock) -> None:
+    """Only the first one finds their files missing."""
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker(), machine.client() as client:
+        await ask(client, send_request(b"x"))
+    for name in [name for name in machine.disk.files if "/config/" in name]:
+        del machine.disk.files[name]
+    for number in (1, 2):
+        async with (
+            machine.broker(haPeers="10.0.0.2:10912") as broker,
+            machine.client() as client,
+            scraped(broker, machine.net, number=number) as monitoring,
+        ):
+            await trio.sleep(30)
+            assert "10.0.0.2:10912 of haPeers" in (await status_of(client))["lost_tables"]
+            assert value(await monitoring.scrape(), "rmqha_trouble", kind="lost_tables") == 1
+
+
 async def test_a_slaves_lag_grows_until_it_has_caught_up_whether_it_is_connected_or_not(
     autojump_clock: MockClock,
 ) -> None:

@@ -272,6 +272,20 @@ def test_what_begins_within_a_record_is_not_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_always")
+def test_nothing_that_lies_within_a_claimed_stretch_is_believed(tmp_path: Path) -> None:
+    """A unit that is far too long holds two others, and the second of these hides records that have lost theirs."""
+    store = Store(LogWriter(tmp_path / "store"))
+    for topic in ("rare", "orders", "rare", "rare", "orders", "rare"):
+        store.put(topic, 0, b"x" * 100)
+    store.dispatch()
+    root, at = store.log.root, store.log.offsets
+    shutil.rmtree(root / "consumequeue" / "rare")
+    write_units(root, "audit", 0, [(at[0], store.log.end - at[0])])
+    write_units(root, "orders", 1, [(at[2], at[4] - at[2])])
+    assert pruned(root, "rare") == [at[0], at[2], at[3], at[5]]
+
+
+@pytest.mark.usefixtures("_always")
 def test_a_light_queue_does_not_say_whose_topic_a_message_is_of(tmp_path: Path) -> None:
     """One that was read after its message was dispatched, while the topic's own queue had been read before."""
     store = make_store(random.Random(7), tmp_path / "store", is_ledger=False)

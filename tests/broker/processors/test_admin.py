@@ -154,6 +154,27 @@ async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -
         )  # fmt: skip
 
 
+async def test_a_group_whose_next_messages_have_expired_is_as_late_as_the_oldest_that_is_there(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """What it has to consume begins there: of what is gone nobody knows when it was stored."""
+    async with machine.broker(fileReservedTime="1") as broker:
+        async with machine.client() as client:
+            for _ in range(8):
+                await ask(client, send_request(bytes(30_000)))
+            await commit(client, 1)
+        await trio.sleep(1.5 * 3600)
+        broker.store.cleaner.execute_delete_files_manually()
+        assert await broker.store.cleaner.clean() > 0
+        first, end = broker.store.queues.readable_range_of("t", 0)
+        assert 1 < first < end
+        async with machine.client() as client:
+            spans = await told(client, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="t", group="g")
+    (span, *_) = spans["consumeTimeSpanSet"]
+    assert span["minTimeStamp"] > 0
+    assert 1.4 * 3_600_000 < span["delayTime"] < 1.6 * 3_600_000
+
+
 async def test_of_topics_in_order_alone_is_told_if_that_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker() as broker, machine.client() as client:
         await send_some(client, 3)
