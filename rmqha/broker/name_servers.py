@@ -9,6 +9,7 @@ Source: spec: remoting §2.3 (103, 105), §5.4; rocketmq-all-4.9.8 BrokerControl
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -38,6 +39,8 @@ logger = structlog.get_logger()
 
 _LOOKS_AGAIN_S: Final = 0.5
 _LOOKS_FOR_MASTER_S: Final = 2.0
+_LOOKS_FOR_ANOTHER_S: Final = 2.0
+"""Topics that are made one after the other do not wait for that each time."""
 _AGAIN_S: Final = 5.0
 _ANSWER_S: Final = 6.0
 _PAUSE_SHARE: Final = 3
@@ -146,21 +149,9 @@ class NameServers:
     async def _stay_registered(self, name_server: str) -> None:
         while True:
             try:
-                begun_at, told = trio.current_time(), None
+                begun_at = trio.current_time()
                 async with self._connect(name_server) as client:
-                    name = self._identity().broker_name
-                    while self._identity().broker_name == name:  # else it forgets the former one by a new connection
-                        told = await self._register(client, name_server, told)
-                        took_s = trio.current_time() - begun_at
-                        self._awaited.knows(name_server, told.saved, took_s=took_s)
-                        if self.failures.pop(name_server, None):
-                            logger.info("name_servers.registered", name_server=name_server)
-                        had_its_place = await _find(client, told.identity) == told.identity.address
-                        await trio.sleep(min(_PAUSE_SHARE * took_s, _PAUSE_MAX_S))
-                        await self._wait_for_news(client, told)
-                        begun_at = trio.current_time()
-                        if had_its_place and self._identity() == told.identity:
-                            await self._look_for_another(client, name_server, told.identity)
+                    await self._stay_registered_by(client, name_server, begun_at)
             except (RemotingError, ProtocolError) as error:  # ours as well: a table that is too large to tell
                 if name_server not in self.failures:
                     facts = {"name_server": name_server, "reason": str(error), "see": _PAGE}
@@ -169,6 +160,28 @@ class NameServers:
                 self._masters.pop(name_server, None)
                 self._awaited.lost(name_server)
                 await trio.sleep(_AGAIN_S)
+
+    async def _stay_registered_by(self, client: RemotingClient, name_server: str, begun_at: float) -> None:
+        """Until this broker has another name: a name server forgets the former one by a new connection.
+
+        Raises RemotingError or ProtocolError. Whoever waits to be told has waited since ``begun_at``.
+        """
+        name, told, looked_at, had_its_place = self._identity().broker_name, None, -inf, False
+        while self._identity().broker_name == name:
+            told = await self._register(client, name_server, told)
+            registered_at = trio.current_time()
+            self._awaited.knows(name_server, told.saved, took_s=registered_at - begun_at)
+            if self.failures.pop(name_server, None):
+                logger.info("name_servers.registered", name_server=name_server)
+            if registered_at - looked_at >= _LOOKS_FOR_ANOTHER_S:
+                had_its_place = await _find(client, told.identity) == told.identity.address
+                looked_at = trio.current_time()
+            await trio.sleep_until(registered_at + min(_PAUSE_SHARE * (registered_at - begun_at), _PAUSE_MAX_S))
+            await self._wait_for_news(client, told)
+            begun_at = trio.current_time()
+            is_due = had_its_place and begun_at - looked_at >= _LOOKS_FOR_ANOTHER_S
+            if is_due and self._identity() == told.identity:
+                await self._look_for_another(client, name_server, told.identity)
 
     def _presence(self) -> tuple[Identity, DataVersion]:
         """What is told. A topic that is not saved is not, and saved it makes another version."""

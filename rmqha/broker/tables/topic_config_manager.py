@@ -70,7 +70,7 @@ class TopicConfigManager:
         self.saved: Final = Watermark()
         """So many of them are in ``topics.json``; waiters are told when a save succeeds, and when it fails."""
         self.saved.subscribe(self._note_saved)
-        self.untold: Final = UntoldTopics(self.saved, save=lambda: self.on_put())
+        self.untold: Final = UntoldTopics(self.saved, save=self._save_soon)
         """Those that are not saved, and those that name servers do not know yet."""
         for topic in built_in_topics(rules):
             self._table[topic.topic_name] = topic
@@ -248,6 +248,9 @@ class TopicConfigManager:
     def _count_made(self, topic: str) -> None:
         self.made += 1
         self.unsaved[topic] = self.untold.numbers[topic] = self.made
+
+    def _save_soon(self) -> None:
+        self.on_put()
 
     def _note_saved(self) -> None:
         self.deleted.note_saved(self.saved.value)
