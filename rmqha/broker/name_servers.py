@@ -46,7 +46,7 @@ _ANSWER_S: Final = 6.0
 _PAUSE_SHARE: Final = 3
 """After each registration a pause so many times as long: topics made meanwhile share the next."""
 _PAUSE_MAX_S: Final = 0.2
-"""Whoever waits for the next one waits for that, too, and not longer than for awaited_name_servers.LIMIT_S in all."""
+"""Answers that wait for the next registration wait for that, too: it leaves most of awaited_name_servers.LIMIT_S."""
 _TOPICS_AT_ONCE: Final = 1000
 _PAGE: Final = "docs/operations.md, 'A name server that does not know this broker'"
 _ROUTE_SIZE_MAX: Final = 64 * 1024
@@ -132,7 +132,7 @@ class NameServers:
         self._news = trio.Event()
 
     async def run(self) -> None:
-        """Be registered with all of them, until cancelled; whoever waits for them to know a topic waits no longer."""
+        """Be registered with all of them, until cancelled; then no answer waits for them any more."""
         name_servers = dict.fromkeys(self._config.namesrv_addr)
         with self._awaited.holding(name_servers):
             async with trio.open_nursery() as nursery:
@@ -164,7 +164,7 @@ class NameServers:
     async def _stay_registered_by(self, client: RemotingClient, name_server: str, begun_at: float) -> None:
         """Until this broker has another name: a name server forgets the former one by a new connection.
 
-        Raises RemotingError or ProtocolError. Whoever waits to be told has waited since ``begun_at``.
+        Raises RemotingError or ProtocolError. What is to be told has waited since ``begun_at``.
         """
         name, told, looked_at, had_its_place = self._identity().broker_name, None, -inf, False
         while self._identity().broker_name == name:

@@ -1,9 +1,9 @@
 """PutMessageService. Hot path: messages that came together become one append, and are answered when they are durable.
 
 Every processor that stores messages does so here. What cannot be appended yet is held back: messages to a topic that
-is not saved yet, and those that wait for the log's next segment; both within one account of bytes. Where many clients
-send a little each, what comes in one pass of the event loop is held back till its end, and becomes one append, one
-frame to each slave and one wait. What becomes of what is appended
+is not saved yet, or of which name servers are still to be told, and those that wait for the log's next segment; all
+within one account of bytes. Where many clients send a little each, what comes in one pass of the event loop is held
+back till its end, and becomes one append, one frame to each slave and one wait. What becomes of what is appended
 :class:`~rmqha.broker.puts.durability.Durability` tells.
 
 Source: spec: commitlog §5; rocketmq-all-4.9.8 CommitLog.java, AllocateMappedFileService.java.

@@ -1,7 +1,7 @@
 """UntoldTopics: new topics that clients cannot find yet. They are to be saved, and then name servers are to be told.
 
-Whoever is answered that a topic is there asks a name server for it at once, and if that one does not know it, some only
-after 20 s again. So answers wait for it, as RocketMQ's do.
+A client that is answered that a topic is there asks a name server for it at once, and if that one does not know it,
+perhaps only after 20 s again. So answers wait for it, as RocketMQ's do.
 
 Source: spec: remoting §2.3; rocketmq-all-4.9.8 TopicConfigManager.java.
 """
