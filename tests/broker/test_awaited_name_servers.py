@@ -181,6 +181,20 @@ async def test_a_name_server_that_ends_keeps_nobody_waiting(net: SimNet, autojum
         assert broker.topics.untold.numbers == {}
 
 
+async def test_brokers_that_are_name_servers_for_each_other_keep_nobody_waiting(
+    net: SimNet, autojump_clock: MockClock
+) -> None:
+    """The other one is not there."""
+    machine = Machine(net, MASTER, ALONE | {"namesrvAddr": f"{MASTER}:10911;10.0.0.2:10911"})
+    async with machine.broker(), machine.client() as client:
+        assert await took(machine, send_request(b"x", topic="first")) < LIMIT_S + AT_ONCE_S
+        for number in range(20):
+            assert await took(machine, send_request(b"x", topic=f"t{number}")) < AT_ONCE_S
+            route = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": f"t{number}"})
+            assert (await ask(client, route)).code == ResponseCode.SUCCESS
+            await trio.sleep(1)
+
+
 async def test_a_member_of_a_new_group_is_answered_though_topics_cannot_be_saved(
     net: SimNet, autojump_clock: MockClock
 ) -> None:
