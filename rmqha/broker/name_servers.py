@@ -9,12 +9,14 @@ Source: spec: remoting §2.3 (103, 105), §5.4; rocketmq-all-4.9.8 BrokerControl
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import structlog
 import trio
 
 from rmqha.broker import options
+from rmqha.broker.awaited_name_servers import AwaitedNameServers
 from rmqha.broker.identity import Identity
 from rmqha.broker.tables.told_topics import told_topics
 from rmqha.broker.tables.topic_config import TopicConfig
@@ -31,13 +33,20 @@ from rmqha.errors import ProtocolError, RemoteProtocolError, RemotingError
 from rmqha.remoting.client import RemotingClient, open_remoting_client
 from rmqha.store.config_files import encode_in_turns
 from rmqha.transport import Network
+from rmqha.waiting import DeadlineService
 
 logger = structlog.get_logger()
 
 _LOOKS_AGAIN_S: Final = 0.5
 _LOOKS_FOR_MASTER_S: Final = 2.0
+_LOOKS_FOR_ANOTHER_S: Final = 2.0
+"""Topics that are made one after the other do not wait for that each time."""
 _AGAIN_S: Final = 5.0
 _ANSWER_S: Final = 6.0
+_PAUSE_SHARE: Final = 3
+"""After each registration a pause so many times as long: topics made meanwhile share the next."""
+_PAUSE_MAX_S: Final = 0.2
+"""Answers that wait for the next registration wait for that, too: it leaves most of awaited_name_servers.LIMIT_S."""
 _TOPICS_AT_ONCE: Final = 1000
 _PAGE: Final = "docs/operations.md, 'A name server that does not know this broker'"
 _ROUTE_SIZE_MAX: Final = 64 * 1024
@@ -49,6 +58,21 @@ class FoundMaster(NamedTuple):
 
     address: str
     ha_address: str
+
+
+class _Told(NamedTuple):
+    """What a name server knows of this broker."""
+
+    identity: Identity
+    data_version: DataVersion
+    """Of the topics, as they were when it was about to be told."""
+    topics: dict[str, TopicConfig]
+    saved: int
+    """So much of what was saved is told."""
+    whole_at: float
+    """When it was last told of all topics."""
+    has_parts: bool
+    """It was told of some since."""
 
 
 class NameServers:
@@ -88,6 +112,14 @@ class NameServers:
         self._master: FoundMaster | None = None
         self._taken_places: Final = TakenPlaces()
         self._news = trio.Event()
+        self._wholes = 0
+        """How often all topics were told that had been told in parts: as those of another version."""
+        self._awaited: Final = AwaitedNameServers(
+            topics, tells_topics=self._tells_topics, on_news=self.look_again, clock=trio.current_time
+        )
+
+    def _tells_topics(self) -> bool:
+        return self._identity().broker_id == MASTER_ID
 
     @property
     def master(self) -> FoundMaster | None:
@@ -100,10 +132,13 @@ class NameServers:
         self._news = trio.Event()
 
     async def run(self) -> None:
-        """Be registered with all of them, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for name_server in dict.fromkeys(self._config.namesrv_addr):
-                nursery.start_soon(self._stay_registered, name_server)
+        """Be registered with all of them, until cancelled; then no answer waits for them any more."""
+        name_servers = dict.fromkeys(self._config.namesrv_addr)
+        with self._awaited.holding(name_servers):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(DeadlineService(self._topics.untold.told.deadlines).run)
+                for name_server in name_servers:
+                    nursery.start_soon(self._stay_registered, name_server)
 
     def _connect(self, name_server: str) -> AbstractAsyncContextManager[RemotingClient]:
         """A connection on which no answer's header holds anybody up."""
@@ -114,23 +149,39 @@ class NameServers:
     async def _stay_registered(self, name_server: str) -> None:
         while True:
             try:
+                begun_at = trio.current_time()
                 async with self._connect(name_server) as client:
-                    name = self._identity().broker_name
-                    while self._identity().broker_name == name:  # else it forgets the former one by a new connection
-                        told = await self._register(client, name_server)
-                        if self.failures.pop(name_server, None):
-                            logger.info("name_servers.registered", name_server=name_server)
-                        had_its_place = await _find(client, told[0]) == told[0].address
-                        await self._wait_for_news(client, told)
-                        if had_its_place and self._identity() == told[0]:
-                            await self._look_for_another(client, name_server, told[0])
+                    await self._stay_registered_by(client, name_server, begun_at)
             except (RemotingError, ProtocolError) as error:  # ours as well: a table that is too large to tell
                 if name_server not in self.failures:
                     facts = {"name_server": name_server, "reason": str(error), "see": _PAGE}
                     logger.warning("name_servers.not_registered", **facts)
                 self.failures[name_server] = str(error)
                 self._masters.pop(name_server, None)
+                self._awaited.lost(name_server)
                 await trio.sleep(_AGAIN_S)
+
+    async def _stay_registered_by(self, client: RemotingClient, name_server: str, begun_at: float) -> None:
+        """Until this broker has another name: a name server forgets the former one by a new connection.
+
+        Raises RemotingError or ProtocolError. What is to be told has waited since ``begun_at``.
+        """
+        name, told, looked_at, had_its_place = self._identity().broker_name, None, -inf, False
+        while self._identity().broker_name == name:
+            told = await self._register(client, name_server, told)
+            registered_at = trio.current_time()
+            self._awaited.knows(name_server, told.saved, took_s=registered_at - begun_at)
+            if self.failures.pop(name_server, None):
+                logger.info("name_servers.registered", name_server=name_server)
+            if registered_at - looked_at >= _LOOKS_FOR_ANOTHER_S:
+                had_its_place = await _find(client, told.identity) == told.identity.address
+                looked_at = trio.current_time()
+            await trio.sleep_until(registered_at + min(_PAUSE_SHARE * (registered_at - begun_at), _PAUSE_MAX_S))
+            await self._wait_for_news(client, told)
+            begun_at = trio.current_time()
+            is_due = had_its_place and begun_at - looked_at >= _LOOKS_FOR_ANOTHER_S
+            if is_due and self._identity() == told.identity:
+                await self._look_for_another(client, name_server, told.identity)
 
     def _presence(self) -> tuple[Identity, DataVersion]:
         """What is told. A topic that is not saved is not, and saved it makes another version."""
@@ -140,9 +191,19 @@ class NameServers:
         timestamp, counter = topics.data_version
         return identity, DataVersion(timestamp, counter + topics.saved.value)
 
-    async def _register(self, client: RemotingClient, name_server: str) -> tuple[Identity, DataVersion]:
-        """Tell who this broker is; a name server takes topics from masters alone."""
-        identity, data_version = told = self._presence()
+    async def _register(self, client: RemotingClient, name_server: str, former: _Told | None) -> _Told:
+        """Tell who this broker is; a name server takes topics from masters alone.
+
+        Between two times that it is told of all topics it is told of those that are new or changed: all of ten
+        thousand are two megabytes. It keeps those that it is not told of, and takes none of a version that it knows.
+        """
+        (identity, data_version), saved, now = self._presence(), self._topics.saved.value, trio.current_time()
+        period_s = self._config.register_name_server_period_s
+        if former is not None and (former.identity != identity or now - former.whole_at >= period_s):
+            self._wholes += former.has_parts
+            former = None
+        topics = await self._topics_told() if identity.broker_id == MASTER_ID else {}
+        news = topics if former is None else await _news_in(topics, former.topics)
         header = RegisterBrokerRequestHeader(
             broker_name=identity.broker_name,
             broker_addr=identity.address,
@@ -150,19 +211,20 @@ class NameServers:
             ha_server_addr=identity.ha_address,
             broker_id=identity.broker_id,
         )
-        body = b"" if identity.broker_id != MASTER_ID else await encode_in_turns(await self._body(data_version))
+        version = DataVersion(data_version.timestamp, data_version.counter + self._wholes)
+        body = b"" if identity.broker_id != MASTER_ID else await encode_in_turns(_body(news, version))
         request = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=encode_header(header), body=body)
         self._learn_master(name_server, decode_header(RegisterBrokerResponseHeader, await _ask(client, request)))
-        return told
+        whole_at = now if former is None else former.whole_at
+        return _Told(identity, data_version, topics, saved, whole_at, has_parts=former is not None)
 
-    async def _body(self, data_version: DataVersion) -> dict[str, Any]:
+    async def _topics_told(self) -> dict[str, TopicConfig]:
         table = dict[str, TopicConfig]()
         for topic in told_topics(self._topics, self._config, follows_tables=False):
             table[topic.topic_name] = topic
             if len(table) % _TOPICS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-        wrapper = {"dataVersion": data_version.to_json(), "topicConfigTable": table}
-        return {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
+        return table
 
     def _learn_master(self, name_server: str, told: RegisterBrokerResponseHeader) -> None:
         """The one that is known stays while a name server names it, or none names any."""
@@ -178,11 +240,11 @@ class NameServers:
             logger.info("name_servers.master_found", master=named[0].address, ha_address=named[0].ha_address)
             self._on_master(named[0])
 
-    async def _wait_for_news(self, client: RemotingClient, told: tuple[Identity, DataVersion]) -> None:
+    async def _wait_for_news(self, client: RemotingClient, told: _Told) -> None:
         looks_for_master = self._config.is_slave and self.master is None
         period_s = _LOOKS_FOR_MASTER_S if looks_for_master else self._config.register_name_server_period_s
         with trio.move_on_after(period_s):
-            while self._presence() == told and not client.closed:
+            while self._presence() == (told.identity, told.data_version) and not client.closed:
                 with trio.move_on_after(_LOOKS_AGAIN_S):
                     await self._news.wait()
 
@@ -213,6 +275,22 @@ class NameServers:
             if MASTER_ID in addresses:
                 return addresses[MASTER_ID]
         return ""
+
+
+async def _news_in(topics: dict[str, TopicConfig], former: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
+    """What is new, or another one, in turns."""
+    news = dict[str, TopicConfig]()
+    for number, (name, topic) in enumerate(topics.items(), 1):
+        if former.get(name) != topic:
+            news[name] = topic
+        if number % _TOPICS_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+    return news
+
+
+def _body(topics: dict[str, TopicConfig], data_version: DataVersion) -> dict[str, Any]:
+    wrapper = {"dataVersion": data_version.to_json(), "topicConfigTable": topics}
+    return {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
 
 
 async def _find(client: RemotingClient, identity: Identity) -> str:

@@ -9,9 +9,11 @@ from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
+from rmqha.broker.tables.untold_topics import UntoldTopics
 from rmqha.codec.heartbeat import ConsumerData
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.replication.role import Role
+from rmqha.replication.watermark import Watermark
 from tests.reachable import count_entries
 
 
@@ -28,7 +30,8 @@ class Deaf:
 
 def listening() -> tuple[ConsumerManager, ConsumerIdsChangeListener]:
     consumers, groups = ConsumerManager(), SubscriptionGroupManager(Role(), auto_create=True, now_ms=lambda: 0)
-    return consumers, ConsumerIdsChangeListener(consumers, groups, is_enabled=True)
+    untold = UntoldTopics(Watermark(), save=lambda: None)
+    return consumers, ConsumerIdsChangeListener(consumers, groups, untold, is_enabled=True)
 
 
 def test_groups_that_are_gone_are_not_kept_to_be_told() -> None:

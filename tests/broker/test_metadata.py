@@ -236,7 +236,7 @@ async def test_a_topic_made_during_a_save_counts_only_with_the_next(
 
     def make(topic: str) -> None:
         topics.create_topic_in_send_message_method(topic, default_topic="TBW102", client_default_topic_queue_nums=4)
-        topics.when_saved(topic, trio.current_time() + 60, partial(note, topic))
+        topics.untold.when_told(topic, trio.current_time() + 60, partial(note, topic))
 
     def note(topic: str, is_saved: bool, _value: int) -> None:
         assert is_saved

@@ -59,7 +59,7 @@ class NameServer:
         self.brokers[int(fields["brokerId"])] = address
         self._connections[connection] = address
         if fields["brokerId"] == "0":
-            self.topics = java_json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+            self.topics |= java_json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
         else:
             assert not request.body, "only masters tell topics"
         return RemotingCommand(ResponseCode.SUCCESS)

@@ -13,7 +13,7 @@ import org.apache.rocketmq.remoting.exception.RemotingException;
 /**
  * RocketMQ's producer of delayed messages, or a consumer that cannot consume all of them. Args: name servers, topic, and "send" with
  * keys, each with its level before a colon, and tried until it is sent; or "consume", a group, how often a message may come again at most, and the level of that, 0
- * for RocketMQ's own. What it may not consume: keys that begin with "bad" never, with "twice" the first two times.
+ * for RocketMQ's own. It asks name servers, and sends heartbeats, every 500 ms, or as often as the property "interval" says. What it may not consume: keys that begin with "bad" never, with "twice" the first two times.
  */
 public class Delays {
     public static void main(String[] args) throws Exception {
@@ -54,8 +54,8 @@ public class Delays {
     private static void consume(String nameServers, String topic, String group, int times, int level) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServers);
-        consumer.setPollNameServerInterval(500);
-        consumer.setHeartbeatBrokerInterval(500);
+        consumer.setPollNameServerInterval(Integer.getInteger("interval", 500));
+        consumer.setHeartbeatBrokerInterval(Integer.getInteger("interval", 500));
         consumer.setPersistConsumerOffsetInterval(500);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(times);

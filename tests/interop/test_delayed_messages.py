@@ -11,6 +11,7 @@ from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.remoting import RemotingCommand
+from tests.e2e.name_servers import RmqhaNameServer
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import JAVA, OURS
@@ -37,8 +38,8 @@ LATE = [f"4:late-{number}" for number in range(20)]
 class Delays(Program):
     """``Delays.java``."""
 
-    def __init__(self, directory: Path, name: str, *words: object) -> None:
-        super().__init__("Delays.java", directory, name, *words)
+    def __init__(self, directory: Path, name: str, *words: object, **properties: str) -> None:
+        super().__init__("Delays.java", directory, name, *words, **properties)
 
     def got(self) -> list[tuple[str, int, int, str, str]]:
         """Of each message that came: key, how often it had come before, ms since it was sent, topic, first topic."""
@@ -187,3 +188,27 @@ async def _hand_on(tmp_path: Path, group: MixedBrokers, name_server: str) -> Non
         with trio.fail_after(240):
             while consumer.times_got()["twice-1"] < 3:  # noqa: ASYNC110 - another process
                 await trio.sleep(0.2)
+
+
+@pytest.mark.tries(JAVA_CLIENT, "the first retry of a new group")
+async def test_a_new_group_s_first_retry_comes_when_its_level_says(tmp_path: Path) -> None:
+    """With RocketMQ's own intervals, of 30 s: who asks for a new topic in vain asks again after 20 s."""
+    names = RmqhaNameServer(tmp_path / "namesrv")
+    broker = RmqhaBroker(tmp_path / "broker", CONF | {"namesrvAddr": names.address, "messageDelayLevel": "1s 2s 10s"})
+    try:
+        await names.start()
+        with reaping(broker):
+            await broker.start()
+            await names.knows(broker)
+            producer = Delays(tmp_path, "producer", names.address, "orders", "send", "0:bad-0", "0:twice-0")
+            with programs(producer):
+                await producer.running.wait_output("ready")
+            words = (names.address, "orders", "consume", "group", 16, 0)
+            consumer = Delays(tmp_path, "consumer", *words, interval="30000")
+            with programs(consumer):
+                await consumer.wait_got({"bad-0", "twice-0"}, times=1)
+                after = {(key, times): after for key, times, after, *_ in consumer.got()}
+                waited_s = [(after[key, 1] - after[key, 0]) / 1000 for key in ("bad-0", "twice-0")]
+                assert 9 < min(waited_s) <= max(waited_s) < 18, waited_s
+    finally:
+        names.close()

@@ -39,7 +39,7 @@ class ConnectedClients:
         self._producers = producers
         self._access = access
         is_told = config.notify_consumer_ids_changed_enable
-        self._listener = ConsumerIdsChangeListener(consumers, groups, is_enabled=is_told)
+        self._listener = ConsumerIdsChangeListener(consumers, groups, topics.untold, is_enabled=is_told)
         self._manage = ClientManageProcessor(
             consumers, producers, groups, topics, access, role=store.role, now_ms=now_ms
         )

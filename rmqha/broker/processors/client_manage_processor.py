@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
+import trio
 
 from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.client_housekeeping_service import ClientHousekeepingService
 from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.clients.producer_manager import ProducerManager
+from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -27,10 +29,11 @@ from rmqha.replication.role import Role
 
 logger = structlog.get_logger()
 
-RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 _UNIT_SUB: Final = 2
 """``topicSysFlag`` of the retry topic of a group in unit mode."""
 _CLIENT_ID_SIZE_MAX: Final = 255
+_SAVED_S: Final = 1.0
+"""A heartbeat waits so long for ``topics.json`` at most: clients wait three seconds for its answer."""
 
 
 class ClientManageProcessor:
@@ -66,8 +69,11 @@ class ClientManageProcessor:
         dispatcher.on_closed(self.housekeeping.forget)
         dispatcher.on_closed(self._access.forget)
 
-    def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """34: a client says which groups it belongs to; missing and null sets are legal."""
+    def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """34: a client says which groups it belongs to; missing and null sets are legal.
+
+        It is answered when name servers know the groups' retry topics: then the client asks for them.
+        """
         heartbeat = decode_heartbeat(request.body)
         client = self._client_of(heartbeat, connection, request)
         self._access.claim_client_id(client.client_id, connection, client.asker)
@@ -77,7 +83,25 @@ class ClientManageProcessor:
             self._consumers.register(consumer, client)
         for group in heartbeat.producer_data_set:
             self._producers.register(group, client)
+        if self._topics.untold.numbers and self._answer_when_told(heartbeat, connection, request):
+            return None
         return RemotingCommand(ResponseCode.SUCCESS)
+
+    def _answer_when_told(self, heartbeat: HeartbeatData, connection: Connection, request: RemotingCommand) -> bool:
+        """Whether there is anything to wait for."""
+        untold = self._topics.untold
+        topics = [RETRY_GROUP_TOPIC_PREFIX + consumer.group_name for consumer in heartbeat.consumer_data_set]
+        numbers = {topic: untold.numbers[topic] for topic in topics if topic in untold.numbers}
+        if not numbers:
+            return False
+        asked = connection.let_go(request)
+
+        def answer(_is_told: bool, _count: int) -> None:
+            with connection.fenced():
+                connection.respond(asked, ResponseCode.SUCCESS)
+
+        untold.when_told(max(numbers, key=numbers.__getitem__), trio.current_time() + _SAVED_S, answer)
+        return True
 
     def _client_of(
         self, heartbeat: HeartbeatData, connection: Connection, request: RemotingCommand

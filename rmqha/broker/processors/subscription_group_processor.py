@@ -104,13 +104,14 @@ class SubscriptionGroupProcessor:
 
     async def _when_saved(self) -> RemotingCommand:
         self._metadata.save_soon()
-        deadline = trio.current_time() + _SAVED_S
+        deadline, made = trio.current_time() + _SAVED_S, self._topics.made
         awaited = (
             (self._groups.saved, self._groups.made),
-            (self._topics.saved, self._topics.made),
+            (self._topics.saved, made),
             (self._offsets.saved, self._offsets.awaited),
         )
         if all([await wait_reached(saved, number, deadline=deadline) for saved, number in awaited]):
+            await wait_reached(self._topics.untold.told, made)  # a retry topic may have got more queues
             return RemotingCommand(ResponseCode.SUCCESS)
         remark = "it is changed, but not saved yet: it is tried again. Is the disk full, or does it not answer?"
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)

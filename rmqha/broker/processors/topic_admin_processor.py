@@ -36,7 +36,7 @@ _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicAdminProcessor:
-    """Answers when the table that says so is durable."""
+    """Answers when the table that says so is durable, and name servers know it, as far as they are waited for."""
 
     def __init__(
         self,
@@ -129,6 +129,7 @@ class TopicAdminProcessor:
     async def _when_saved(self, topic: str) -> RemotingCommand:
         number = self._topics.made
         if await wait_reached(self._topics.saved, number, deadline=trio.current_time() + _SAVED_S):
+            await wait_reached(self._topics.untold.told, number)
             return RemotingCommand(ResponseCode.SUCCESS)
         remark = (
             f"topic {topic} is changed, but topics.json could not be saved yet: it is tried again. Is the disk full, "

@@ -1,9 +1,9 @@
 """PutMessageService. Hot path: messages that came together become one append, and are answered when they are durable.
 
 Every processor that stores messages does so here. What cannot be appended yet is held back: messages to a topic that
-is not saved yet, and those that wait for the log's next segment; both within one account of bytes. Where many clients
-send a little each, what comes in one pass of the event loop is held back till its end, and becomes one append, one
-frame to each slave and one wait. What becomes of what is appended
+is not saved yet, or of which name servers are still to be told, and those that wait for the log's next segment; all
+within one account of bytes. Where many clients send a little each, what comes in one pass of the event loop is held
+back till its end, and becomes one append, one frame to each slave and one wait. What becomes of what is appended
 :class:`~rmqha.broker.puts.durability.Durability` tells.
 
 Source: spec: commitlog §5; rocketmq-all-4.9.8 CommitLog.java, AllocateMappedFileService.java.
@@ -45,7 +45,8 @@ _NO_ROOM: Final = AppendResult(
 )
 _TOPICS_BEFORE_THEIRS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC})
 _TOPIC_SAVED_S: Final = 2.0
-"""A put to a new topic waits so long for topics.json at most: less than clients wait for the answer."""
+"""A put to a new topic waits so long for topics.json at most: less than clients wait for the answer, by far, as after
+that it may wait for name servers (:data:`~rmqha.broker.awaited_name_servers.LIMIT_S`)."""
 
 _BUSY_PUTS: Final = 8
 _BUSY_S: Final = 0.002
@@ -125,7 +126,7 @@ class PutMessageService:
         refusal: Callable[[], str],
     ) -> None:
         self._store = store
-        self._topics = topics
+        self._untold: Final = topics.untold
         self._durability = durability
         self.refusal: Final = refusal
         self._backlog: deque[_Held] = deque()
@@ -143,26 +144,27 @@ class PutMessageService:
 
     def put(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
         """Append ``puts`` now, or those that must wait as soon as that can be; ``caller`` answers each once."""
-        if self._topics.unsaved:
+        if self._untold.numbers:
             puts = self._hold_back(puts, caller)
         if puts:
             self._append(puts, caller)
 
     def _hold_back(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> list[Put[Asked]]:
-        """Put those with a new topic when that is saved, or refuse them; returns the others.
+        """Put those with a new topic when that is saved and told, or refuse them; returns the others.
 
-        RocketMQ, too, saves a topic before it stores the message that made it. Nobody is told of a one-way message.
+        RocketMQ, too, saves a topic, and tells name servers of it, before it stores the message that made it. Nobody is
+        told of a one-way message.
         """
-        unsaved, held, others = self._topics.unsaved, dict[str, list[Put[Asked]]](), list[Put[Asked]]()
+        untold, held, others = self._untold.numbers, dict[str, list[Put[Asked]]](), list[Put[Asked]]()
         for put in puts:
             topic = _topic_of(put.request)
-            some = held.setdefault(topic, []) if topic in unsaved and not put.oneway else others
+            some = held.setdefault(topic, []) if topic in untold and not put.oneway else others
             some.append(put)
         for topic, some in held.items():
             if self._has_room(some):
                 self._held_bytes += _size_of(some)
                 append = partial(self._append_held, topic, some, caller)
-                self._topics.when_saved(topic, trio.current_time() + _TOPIC_SAVED_S, append)
+                self._untold.when_told(topic, trio.current_time() + _TOPIC_SAVED_S, append)
             else:
                 self._answer(some, [_NO_ROOM] * len(some), caller)
         return others

@@ -17,11 +17,12 @@ from rmqha.broker.tables.refused_topics import RefusedTopics
 from rmqha.broker.tables.system_topics import TopicRules, built_in_topics
 from rmqha.broker.tables.topic_config import CHANGED_TOPICS, TopicConfig, TopicTable
 from rmqha.broker.tables.topic_shares import TopicShares
+from rmqha.broker.tables.untold_topics import UntoldTopics
 from rmqha.codec.host import host_of
 from rmqha.codec.limits import TABLE_SIZE_MAX, topic_problem
 from rmqha.codec.route import PERM_INHERIT, QUEUE_NUMS_MAX
 from rmqha.errors import RemoteProtocolError
-from rmqha.replication.watermark import Complete, Watermark
+from rmqha.replication.watermark import Watermark
 
 logger = structlog.get_logger()
 
@@ -61,7 +62,7 @@ class TopicConfigManager:
         self.made = 0
         """How many topics sends have made, and operators have made, changed or deleted."""
         self.unsaved: dict[str, int] = {}
-        """Topics that no client is told of yet, each with ``made`` when it was: a restart may not know them."""
+        """Topics that no client may be told of yet, each with ``made`` when it was: a restart may not know them."""
         self.made_since: Final = MadeSince("madeTopics")
         """Those that sends have made since others were lost: that they were deleted before says nothing of them."""
         self.refused = RefusedTopics()
@@ -69,6 +70,8 @@ class TopicConfigManager:
         self.saved: Final = Watermark()
         """So many of them are in ``topics.json``; waiters are told when a save succeeds, and when it fails."""
         self.saved.subscribe(self._note_saved)
+        self.untold: Final = UntoldTopics(self.saved, save=self._save_soon)
+        """Those that are not saved, and those that name servers do not know yet."""
         for topic in built_in_topics(rules):
             self._table[topic.topic_name] = topic
         self.queues_max: Final = rules.max_queues + self._count_queues()
@@ -144,8 +147,7 @@ class TopicConfigManager:
         except RemoteProtocolError as error:
             self.refused.note(created.topic_name, str(error), now_ms=self._now_ms())
             raise
-        self.made += 1
-        self.unsaved[created.topic_name] = self.made
+        self._count_made(created.topic_name)
         self.changed.note_again(created.topic_name)
         self.made_since.note(created.topic_name)
         self._put(created)
@@ -183,9 +185,10 @@ class TopicConfigManager:
         """
         self._check_room(topic)
         self.learned.discard(topic.topic_name)
-        self.made += 1
-        if topic.topic_name not in self._table:
-            self.unsaved[topic.topic_name] = self.made
+        if topic.topic_name in self._table:
+            self.made += 1
+        else:
+            self._count_made(topic.topic_name)
         self.changed.note(topic.topic_name)
         self._put(topic)
 
@@ -228,6 +231,7 @@ class TopicConfigManager:
             self._size -= former.json_size
         self._shares.give_back(topic)
         self.unsaved.pop(topic, None)
+        self.untold.numbers.pop(topic, None)
         self.learned.discard(topic)
         self.made_since.drop(topic)
 
@@ -241,9 +245,11 @@ class TopicConfigManager:
         if self.deleted.expire():
             self._note_change()
 
-    def when_saved(self, topic: str, deadline: float, complete: Complete) -> None:
-        """Have an unsaved topic saved, and be told whether it was before ``deadline``."""
-        self.saved.add(self.unsaved[topic], deadline, complete)
+    def _count_made(self, topic: str) -> None:
+        self.made += 1
+        self.unsaved[topic] = self.untold.numbers[topic] = self.made
+
+    def _save_soon(self) -> None:
         self.on_put()
 
     def _note_saved(self) -> None:
@@ -317,8 +323,7 @@ class TopicConfigManager:
     def _take(self, told: TopicConfig, *, may_have_more: bool) -> None:
         """Of a topic that only the log has told of there may be more queues here, if none of it is deleted there."""
         if told.topic_name not in self._table:  # as if it were made now: no send is answered before it is saved
-            self.made += 1
-            self.unsaved[told.topic_name] = self.made
+            self._count_made(told.topic_name)
         is_learned = may_have_more and told.topic_name in self.learned
         queue_nums = self._table[told.topic_name].queue_nums if is_learned else 0
         self.learned.discard(told.topic_name)
