@@ -84,7 +84,9 @@ class Shell:
                         asked += piece
                     await asking.send((await self._do(*asked.decode().split())).encode())
 
-    async def _do(self, action: str, unit: str) -> str:
+    async def _do(self, action: str, *words: str) -> str:
+        """Of ``--no-block`` nothing waits here but who asks next."""
+        unit = words[-1]
         broker = self._brokers[unit]
         if action == "reload":
             broker.running.signal(signal.SIGHUP)
