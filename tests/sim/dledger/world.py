@@ -177,7 +177,9 @@ class World:
             nursery.cancel_scope.cancel()
 
     async def _note_calm(self) -> None:
-        await self._wait_until(lambda: any(machine.leads for machine in self.machines.values()))
+        """Who is preferred takes over first."""
+        names = self.swarm.names[-1:] if self.swarm.prefers else self.swarm.names
+        await self._wait_until(lambda: any(self.machines[name].leads for name in names))
         self.is_calm_since = trio.current_time() + 1.0
 
     async def _stop_when_over(self, scope: trio.CancelScope) -> None:
