@@ -377,7 +377,7 @@ class BrokerController:
         TopicAdminProcessor(self.store, self.topics, self.stats, answers=saves).register(dispatcher)
         SubscriptionGroupProcessor(self.metadata, self.role, answers=saves).register(dispatcher)
         TopicStatsProcessor(
-            self.store, self.metadata, broker_name=broker_name, answers=turns, now_ms=self._now_ms
+            self.store, self.metadata, self.consumers, broker_name=broker_name, answers=turns, now_ms=self._now_ms
         ).register(dispatcher)
         ConsumeAdminProcessor(self.store, self.metadata, self.consumers, self.stats, broker_name=broker_name,
                               address=self.address, answers=turns).register(dispatcher)  # fmt: skip

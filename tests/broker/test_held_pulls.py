@@ -1,4 +1,4 @@
-"""What changes while a pull is held: it goes by what is allowed when its message comes."""
+"""What changes while a pull is held: it goes by what is allowed, and subscribed to, when its message comes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,9 +9,12 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import PullMessageRequestHeader, PullSysFlag, encode_header
+from rmqha.codec.heartbeat import build_subscription_data
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import PERM_WRITE
+from tests.broker.group_members import Member, consuming, member_of
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
@@ -58,3 +61,74 @@ async def test_a_held_pull_goes_by_what_is_allowed_when_it_goes_on(
             await ask(client, send_request(b"second"))
     assert answers[0].code == code
     assert (b"second" in bytes(answers[0].body)) is (code == ResponseCode.SUCCESS)
+
+
+def _pull_of_member(offset: int) -> RemotingCommand:
+    """As a push consumer sends it: what it is for, its heartbeats have said."""
+    header = PullMessageRequestHeader("consumers", "t", 0, offset, 32, PullSysFlag.SUSPEND, 0, 20_000, sub_version=1)
+    return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=encode_header(header))
+
+
+async def _subscribe(member: Member, expression: str, version: int, *, topic: str = "t") -> None:
+    await member.heartbeat(consuming("consumers", build_subscription_data(topic, expression, sub_version=version)))
+
+
+async def test_a_held_pull_goes_by_what_its_group_subscribes_to_when_a_message_comes(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """It went by the tags of the time when it came: a message was delivered that nobody subscribed to any more."""
+    answers = list[RemotingCommand]()
+    async with machine.broker(), machine.client() as client, member_of(machine, "one") as member:
+        await ask(client, send_request(b"first"))
+        await _subscribe(member, "A", 1)
+
+        async def pull() -> None:
+            answers.append(await member.ask(_pull_of_member(1)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            await _subscribe(member, "B", 2)
+            await ask(client, send_request(b"of the former tag", properties="TAGS\x01A"))
+            await trio.sleep(1)
+            assert answers == []
+            await ask(client, send_request(b"of the new tag", properties="TAGS\x01B"))
+    assert answers[0].code == ResponseCode.SUCCESS
+    assert b"of the new tag" in bytes(answers[0].body)
+    assert b"of the former tag" not in bytes(answers[0].body)
+
+
+async def test_a_held_pull_of_a_topic_that_its_group_has_left_is_told_so(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    answers = list[RemotingCommand]()
+    async with machine.broker(), machine.client() as client, member_of(machine, "one") as member:
+        await ask(client, send_request(b"first"))
+        await _subscribe(member, "A", 1)
+
+        async def pull() -> None:
+            answers.append(await member.ask(_pull_of_member(1)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            await _subscribe(member, "*", 2, topic="another")
+            await ask(client, send_request(b"second", properties="TAGS\x01A"))
+    assert answers[0].code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+async def test_a_held_pull_that_named_its_tags_itself_keeps_them(machine: Machine, autojump_clock: MockClock) -> None:
+    """Whatever members of its group subscribe to meanwhile."""
+    answers = list[RemotingCommand]()
+    async with machine.broker(), machine.client() as client, member_of(machine, "one") as member:
+        await ask(client, send_request(b"first"))
+
+        async def pull() -> None:
+            answers.append(await ask(client, pull_request(1, suspend_ms=20_000, subscription="A")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            await _subscribe(member, "B", 2)
+            await ask(client, send_request(b"second", properties="TAGS\x01A"))
+    assert b"second" in bytes(answers[0].body)

@@ -24,6 +24,16 @@ from rmqha.store.message_store import DefaultMessageStore
 logger = structlog.get_logger()
 
 _IN_SYNC: Final = "in-sync"
+_EXPORTED: Final = (
+    ("filterServerNums", "0"),
+    ("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC"),
+    ("traceOn", "true"),
+    ("traceTopicEnable", "false"),
+)
+"""Keys that cannot be set here, as this broker is; mqadmin's exportConfigs fails without them, and useTLS.
+
+That one is of a broker as a client, of name servers.
+"""
 _REFUSED: Final = (
     "rmqha takes no configuration from remote: change broker.conf, check it with 'rmqha config check', and restart"
 )
@@ -44,8 +54,9 @@ class AdminBrokerProcessor:
     @cached_property
     def _config_text(self) -> bytes:
         """``key=value`` lines, as java.util.Properties reads them; few brokers are ever asked for them."""
-        shown = shown_config(self._config)
-        return "".join(f"{format_property(key.name, value)}\n" for key, value, _ in shown).encode()
+        shown = [(key.name, value) for key, value, _ in shown_config(self._config)]
+        use_tls = str(self._config.namesrv_tls_enable).lower()
+        return "".join(f"{format_property(*one)}\n" for one in [*shown, *_EXPORTED, ("useTLS", use_tls)]).encode()
 
     @cached_property
     def _origins(self) -> str:

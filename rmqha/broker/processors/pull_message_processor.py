@@ -239,14 +239,16 @@ class PullMessageProcessor:
     ) -> None:
         """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave.
 
-        Whether it is still allowed is asked again before it goes on.
+        Whether it is still allowed is asked again before it goes on, and so is what its group subscribes to by then;
+        the tags are kept of a pull that named them itself, and of a group whose name is not kept.
         """
         asker = self._access.asker_of(connection, request)
         request = connection.let_go(request)
         name = header.consumer_group if len(header.consumer_group) <= GROUP_SIZE_MAX else ""
+        is_own = not name or bool(header.sys_flag & PullSysFlag.SUBSCRIPTION)
         header = replace(header, consumer_group=name, subscription=None, expression_type=None, bname=None)
-        codes = subscription.code_set
-        subscription = SubscriptionData(header.topic, code_set=codes)
+        codes = subscription.code_set if is_own else None
+        kept = SubscriptionData(header.topic, code_set=codes) if is_own else None
 
         def retry(arrived: bool) -> None:
             if not connection.closed:
@@ -256,6 +258,7 @@ class PullMessageProcessor:
                         self._access.check(asker, *to_pull(header.topic, header.consumer_group))
                     try:
                         group = self._check(header)
+                        subscription = kept or self._subscription_of(header, group)
                     except PullRefusedError as error:
                         connection.respond(request, error.code, remark=str(error))
                         return

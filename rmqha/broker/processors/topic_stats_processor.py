@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import trio
 
+from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.visible import wait_visible
 from rmqha.codec.admin_headers import (
@@ -18,6 +19,7 @@ from rmqha.codec.admin_headers import (
 )
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header
+from rmqha.codec.heartbeat import subscription_json
 from rmqha.codec.message_queue import message_queue, message_queue_key
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.answers_in_turns import AnswersInTurns
@@ -39,6 +41,7 @@ class TopicStatsProcessor:
         self,
         store: DefaultMessageStore,
         metadata: MetadataService,
+        consumers: ConsumerManager,
         *,
         broker_name: str,
         answers: AnswersInTurns,
@@ -47,6 +50,7 @@ class TopicStatsProcessor:
         self._store: Final = store
         self._topics: Final = metadata.topics
         self._offsets: Final = metadata.offsets
+        self._consumers: Final = consumers
         self._broker_name: Final = broker_name
         self._answers: Final = answers
         self._visible: Final = partial(wait_visible, store)
@@ -110,7 +114,7 @@ class TopicStatsProcessor:
         return RemotingCommand(ResponseCode.SUCCESS, body=await encode_in_turns(body))
 
     def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> None:
-        """321: the units of a queue."""
+        """321: the units of a queue, and what a group subscribes to of its topic, if one is named."""
         header = decode_header(QueryConsumeQueueRequestHeader, request)
         self._answers.answer(connection, request, partial(self._units, header), prepare=self._visible)
 
@@ -125,12 +129,23 @@ class TopicStatsProcessor:
             {"eval": False, "physicOffset": at, "physicSize": size, "tagsCode": tags_code}
             for at, size, tags_code in units
         ]
-        body = {
+        body: dict[str, Any] = {
             "maxQueueIndex": queue.max_offset_in_queue,
             "minQueueIndex": queue.min_offset_in_queue,
             "queueData": data,
+            **self._subscription(header.consumer_group, header.topic),
         }
         return RemotingCommand(ResponseCode.SUCCESS, body=await encode_in_turns(body))
+
+    def _subscription(self, group: str | None, topic: str) -> dict[str, Any]:
+        """As RocketMQ tells it: ``filterData`` is JSON of what SQL92 needs, null for tags, or says who is away."""
+        if group is None:
+            return {}
+        members = self._consumers.find_group(group)
+        known = members.subscriptions.get(topic) if members is not None else None
+        if known is None:
+            return {"filterData": f"{group:.200}@{topic:.200} is not online!"}
+        return {"filterData": "null", "subscriptionData": subscription_json(known)}
 
 
 async def pause(number: int) -> None:

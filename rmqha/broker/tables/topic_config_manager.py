@@ -261,7 +261,8 @@ class TopicConfigManager:
 
         A number beyond those that clients make room for is damage: they would make as many queues, and so would
         whatever goes through all of a topic's.
-        Of a topic that is known it can be read, but is not written: an operator may have taken it away.
+        Of a topic that is known it can be read, but is not written: an operator may have taken it away. One that is
+        written, and not read, is so as an operator wishes (spec: remoting §6, trap 39).
         """
         if queue_id >= QUEUE_NUMS_MAX:
             self._tell_of(topic, queue_id)
@@ -272,7 +273,7 @@ class TopicConfigManager:
             self.learned.add(topic)
             self._put(TopicConfig(topic, queue_nums, queue_nums))
             self.on_learned()
-        elif known.read_queue_nums < queue_nums:
+        elif max(known.read_queue_nums, known.write_queue_nums) < queue_nums:
             sizes = (queue_nums, queue_nums if topic in self.learned else known.write_queue_nums)
             self._put(
                 TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)

@@ -33,6 +33,11 @@ WHOLE_NUMBERS = """
     queryThreadPoolQueueCapacity putMessageSizeTotal dispatchBehindBytes
 """.split()  # noqa: SIM905 - a paragraph reads better than thirty quoted lines
 """What RocketMQ's exporter reads as a long; it fails without any of them."""
+COPIED_BY_EXPORT_CONFIGS = """
+    brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType maxMessageSize
+    messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS autoCreateTopicEnable
+    autoCreateSubscriptionGroup
+""".split()  # noqa: SIM905 - as above
 NUMBERS = ("consumeQueueDiskRatio", "commitLogDiskRatio", "putMessageAverageSize", "putLatency99", "putLatency999")
 RATES = ("putTps", "getMissTps", "getTransferedTps", "getTransferredTps", "getTotalTps", "getFoundTps")
 
@@ -245,6 +250,20 @@ async def test_the_units_of_a_queue(machine: Machine, autojump_clock: MockClock)
         units = await told(client, RequestCode.QUERY_CONSUME_QUEUE, topic="t", queueId=0, index=1, count=10)
         assert (units["minQueueIndex"], units["maxQueueIndex"], len(units["queueData"])) == (0, 3, 2)
         assert set(units["queueData"][0]) == {"physicOffset", "physicSize", "tagsCode", "eval"}
+        assert "filterData" not in units, "no group is named"
+
+
+async def test_what_a_group_subscribes_to_of_a_queue(machine: Machine, autojump_clock: MockClock) -> None:
+    """``mqadmin queryCq -g`` shows both, or that the group has no member."""
+    query = {"topic": "t", "queueId": 0, "index": 0, "count": 10, "consumerGroup": "g"}
+    async with machine.broker(), machine.client() as client, member_of(machine, "one") as member:
+        await send_some(client, 1)
+        offline = await told(client, RequestCode.QUERY_CONSUME_QUEUE, **query)
+        assert ("subscriptionData" in offline, offline["filterData"]) == (False, "g@t is not online!")
+        await member.heartbeat("g")
+        online = await told(client, RequestCode.QUERY_CONSUME_QUEUE, **query)
+        assert (online["subscriptionData"]["topic"], online["subscriptionData"]["subString"]) == ("t", "*")
+        assert (online["filterData"], len(online["queueData"])) == ("null", 1)
 
 
 async def test_the_configuration_is_told_and_not_changed(machine: Machine, autojump_clock: MockClock) -> None:
@@ -257,6 +276,9 @@ async def test_the_configuration_is_told_and_not_changed(machine: Machine, autoj
         origins = json.loads(answer.ext_fields["origins"])
         assert origins.keys() < keys.keys()
         assert (origins["listenPort"], "haAck" in origins) == ("command line", False)
+        told = {name: keys.get(name) for name in COPIED_BY_EXPORT_CONFIGS}
+        assert None not in told.values(), "mqadmin exportConfigs ends with a NullPointerException"
+        assert (told["traceTopicEnable"], told["useTLS"]) == ("false", "false"), "as it is"
         change = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=b"flushDiskType=ASYNC_FLUSH\n")
         assert (await ask(client, change)).code == ResponseCode.NO_PERMISSION
 
