@@ -28,6 +28,10 @@ from rmqha.transport import Network
 logger = structlog.get_logger()
 
 HA_PORT_DISTANCE: Final = 1
+_REFUSED_ACCOUNT: Final = "AclException"
+_NEEDS_ACCOUNT: Final = (
+    ". Correct the account in the file of aclCredentialsPath here (without that key set it, and start again)"
+)
 
 
 class MasterLink:
@@ -65,6 +69,8 @@ class MasterLink:
         self.credentials: Final = options.credentials(config)
         self.asked: BrokerProcess | None = None
         """The process that said last that it is of this group; None if it does not say which one it is."""
+        self._untold: Final = dict[str, str]()
+        """Why a broker that answers at an address did not say what its log holds."""
 
     @property
     def credentials_kept(self) -> str:
@@ -102,7 +108,16 @@ class MasterLink:
             found = await self._ask_range(config.master_address, ha_address.port, fields=fields)
         return found
 
+    def why_untold(self, ha_address: MasterAddress) -> str:
+        """Why the broker with this HA port did not say, when it was asked last, what its log holds."""
+        beside = f"{ha_address.host}:{ha_address.port - HA_PORT_DISTANCE}"
+        return self._untold.get(beside) or (
+            f"nothing answers at {beside}, where its listenPort has to be, one below its HA port, or it lets this "
+            "broker ask nothing"
+        )
+
     async def _ask_range(self, address: str, ha_port: int, *, fields: dict[str, str]) -> LogRange | None:
+        self._untold.pop(address, None)
         try:
             async with self.open(address) as client:
                 answer = await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, fields)
@@ -110,7 +125,8 @@ class MasterLink:
                 is_ours = STATUS_KEY in table
                 status = status_of(table) if is_ours else {}
                 _check_serving(address, status)
-                if is_ours and status["ha"]["port"] != ha_port:
+                if is_ours and (other_port := status["ha"]["port"]) != ha_port:
+                    self._untold[address] = f"the broker that answers at {address} has HA port {other_port}"
                     return None
                 member = self._on_told(status) if is_ours else await _ask_rocketmq(client)
             ends = offset_of(table["commitLogMinOffset"]), offset_of(table["commitLogMaxOffset"])
@@ -119,6 +135,9 @@ class MasterLink:
             raise
         except (RemotingError, RemoteProtocolError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
+            if isinstance(error, RemoteProtocolError):
+                told = _NEEDS_ACCOUNT if _REFUSED_ACCOUNT in str(error) else ""
+                self._untold[address] = f"{address} refuses this broker's questions: {error}{told}"
             return None
 
     async def is_member(self, address: str, self_id: str, group: str) -> bool:

@@ -50,15 +50,16 @@ def judge_group(group: str, members: list[Facts]) -> Verdict:
     answering = f"{sum(member['alive'] for member in members)} of {len(members)} members answer"
     leader = leader_of(members)
     troubles = [trouble for member in members for trouble in _troubles(member, leader)] + _other_lists(members, leader)
+    early = [trouble for member in members for trouble in _deleted_early(member)]
     if leader is None:
         waits = [member["leaderForS"] for member in members if member["leaderId"] is None]
         summary = f"group {group}: nobody leads{_for(max(filter(None, waits), default=None))}, {answering}"
-        return Verdict("failed", summary, tuple(troubles), in_sync=False)
+        return Verdict("failed", summary, (*troubles, *early), in_sync=False)
     failures = _failures(leader, members)
-    level = "failed" if failures or leader["writeError"] is not None else "degraded" if troubles else "ok"
+    level = "failed" if failures or leader["writeError"] is not None else "degraded" if troubles or early else "ok"
     term = "" if leader["term"] is None else f" in term {leader['term']}"
     summary = f"group {group}: {leader['id']} leads{term}{_for(leader['leaderForS'])}, {answering}"
-    return Verdict(level, summary, tuple(failures + troubles), in_sync=level == "ok")
+    return Verdict(level, summary, (*failures, *troubles, *early), in_sync=not failures and not troubles)
 
 
 def _for(seconds: float | None) -> str:
@@ -89,10 +90,6 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
     troubles += [f"{member_id}: {told}" for told in member.get("rivals") or ()]
     if member.get("damage"):
         troubles.append(see(f"{member_id}: {member['damage']}", Page.MEMBER_DAMAGED))
-    deleted_s = member.get("deletedEarlyS")
-    if deleted_s is not None and deleted_s <= DELETED_RECENTLY_S:
-        told = f"{member_id} deleted entries before they had expired, the last {deleted_s} s ago, for lack of room"
-        troubles.append(see(f"{told}. Make room", Page.DELETED_EARLY))
     if member.get("notToLead"):
         troubles.append(f"{member_id} must not lead: {member['notToLead']}")
     else:
@@ -105,8 +102,20 @@ def _troubles(member: Facts, leader: Facts | None) -> list[str]:
         troubles.append(f"{member_id} knows no leader{_why_outside(member, leader)}")
     if leader["committedIndex"] is not None and member["endIndex"] is not None:
         lag = leader["committedIndex"] - member["endIndex"]
-        troubles += [f"{member_id} lags behind by {lag} entries"] if lag > LAG_MAX else []
+        if lag > LAG_MAX:
+            troubles.append(f"{member_id} lags behind by {lag} entries")
+        elif member["endIndex"] == -1 < leader["committedIndex"]:
+            troubles.append(f"{member_id} has none of what {leader['id']} has committed: it is new, or was emptied")
     return troubles
+
+
+def _deleted_early(member: Facts) -> list[str]:
+    """What no member need lack for that."""
+    deleted_s = member.get("deletedEarlyS")
+    if deleted_s is None or deleted_s > DELETED_RECENTLY_S:
+        return []
+    told = f"{member['id']} deleted entries before they had expired, the last {deleted_s} s ago, for lack of room"
+    return [see(f"{told}. Make room", Page.DELETED_EARLY)]
 
 
 def _why_outside(member: Facts, leader: Facts) -> str:

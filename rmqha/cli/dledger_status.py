@@ -33,7 +33,7 @@ can be reached.
 @group_options
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--wait", type=click.Choice(["in-sync"]),
-              help="Until all members answer, can write and lack little (the verdict ok), or --timeout.")  # fmt: skip
+              help="Until all members answer, can write and lack little, or --timeout.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=SECONDS, default=60.0, show_default=True,
               metavar="SECONDS", help="For --wait.")  # fmt: skip
 @click.pass_context

@@ -40,7 +40,14 @@ def judge_member(facts: Facts, name: str) -> tuple[str, str, list[str], bool]:
     summary = f"{name}, member {member['id']} of group {member['group']}, {known_to}"
     reasons = failures + troubles
     uncommitted = member.get("end_index", 0) - member.get("committed_index", 0)
-    return level, summary, reasons, not reasons and uncommitted <= LAG_MAX
+    return level, summary, reasons, not reasons and uncommitted <= LAG_MAX and not _somebody_has_none(member)
+
+
+def _somebody_has_none(member: Facts) -> bool:
+    """Whether it, or as a leader knows another, has none of what is committed, however little that is."""
+    committed = member.get("committed_index", -1) - max(member.get("begin_index", 0), 0) + 1
+    others = any((view["lacks"] or 0) >= committed > 0 for view in member.get("members", ()))
+    return others or (member.get("end_index") == -1 and member.get("lacks", 0) > 0)
 
 
 def _since(member: Facts) -> str:

@@ -35,15 +35,15 @@ def gone_lag_s(gone: dict[str, Any]) -> float:
 
 
 def within_limits(verdict: Verdict, facts: dict[str, Any], limits: LagLimits) -> Verdict:
-    """The verdict, made worse by replicas beyond the limits."""
-    level, reasons = verdict.level, list(verdict.reasons)
+    """The verdict, made worse by replicas beyond the limits: with one it is not in sync."""
+    level, reasons, in_sync = verdict.level, list(verdict.reasons), verdict.in_sync
     for name, lag_s in replica_lags(facts):
         for worse, option, limit_s in (
             (_FAILED, "--crit-lag", limits.crit_s),
             ("degraded", "--warn-lag", limits.warn_s),
         ):
             if limit_s is not None and lag_s > limit_s:
-                level = worse if level != _FAILED else level
+                level, in_sync = worse if level != _FAILED else level, False
                 reasons.append(f"{name} lags behind by {lag_s:.1f} s, more than {option} {limit_s:g} s")
                 break
-    return replace(verdict, level=level, reasons=tuple(reasons))
+    return replace(verdict, level=level, reasons=tuple(reasons), in_sync=in_sync)

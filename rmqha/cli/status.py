@@ -35,15 +35,16 @@ Examples:
 
 \b
 Exit codes: 0 ok, 1 degraded or failed, 2 wrong usage, 3 unreachable. With --crit-lag 2 is failed, too: as monitoring
-plugins have it, 0 is good, 1 a warning, 2 critical, 3 unknown.
+plugins have it, 0 is good, 1 a warning, 2 critical, 3 unknown. With --wait 0 is in sync, whatever else is degraded (it
+is told), and 1 that it was not in time.
 A RocketMQ broker is asked the same way and tells less.
 """
 )
 @brokers_option("The broker's listenPort. Can be repeated.")
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--wait", type=click.Choice(["in-sync"]),
-              help="Until the replicas are in sync, or --timeout. A master knows how long its log is: better "
-              "ask it. A slave knows whether it has topics, groups and offsets as well.")  # fmt: skip
+              help="Until the replicas are in sync and within the limits, or --timeout. A master knows how long its "
+              "log is: better ask it. A slave knows whether it has topics, groups and offsets as well.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=SECONDS, default=None, metavar="SECONDS",
               help="For the answer (5), or for --wait (60).")  # fmt: skip
 @click.option("--warn-lag", "warn_s", callback=span_option, metavar="SPAN",
@@ -90,7 +91,7 @@ def status(
             click.echo(json.dumps(told, ensure_ascii=not takes_unicode()))
         else:
             click.echo(text if number == 0 else f"\n{text}")
-        codes.append(exit_codes.get(verdict.level, EXIT_FAILED))
+        codes.append(EXIT_OK if wait else exit_codes.get(verdict.level, EXIT_FAILED))
     if max(codes):
         ctx.exit(max(codes))
 

@@ -81,6 +81,7 @@ REFUSED_RECENTLY_S: Final = 60.0
 _ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's"
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved", "crowded")
+_NOT_WHOLE: Final = ("damaged_records", "not_saved")
 _TROUBLE_PAGES: Final = {
     "damaged_records": Page.DAMAGED,
     "dropped": Page.DROPPED,
@@ -184,7 +185,8 @@ def judge(facts: dict[str, Any]) -> Verdict:
     troubles += [see(taken, Page.MIXED_UP) for taken in facts.get("place_taken", ())]
     if troubles:
         level = "degraded" if verdict.level == "ok" else verdict.level
-        return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles))
+        in_sync = verdict.in_sync and not any(facts.get(name) for name in _NOT_WHOLE)
+        return replace(verdict, level=level, reasons=(*verdict.reasons, *troubles), in_sync=in_sync)
     return verdict
 
 
@@ -276,13 +278,14 @@ def _connections_in_sync(facts: dict[str, Any]) -> int:
 def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     (slaves, needed), current = slaves_in_sync(facts), _connections_in_sync(facts)
     connections = facts["ha"]["connections"]
-    reasons = []
+    reasons, is_one_log = [], True
     if facts.get("write_refusal"):
         reasons.append(f"sends are refused: {refusal_of(facts)}")
     else:
         unfit = [told["reason"] for told in facts.get("catch_up", ()) if told["state"] == _UNFIT_PEER]
         reasons += [see(why, Page.DIVERGED if OTHER_BYTES in why else Page.MIXED_UP) for why in unfit]
         reasons += [see(doubt, Page.AHEAD) for doubt in filter(None, [facts.get("doubt")])]
+        is_one_log = not reasons
         reasons += [see(told, Page.PEER_UNHEARD) for told in facts.get("peers_unheard", ())]
     if slaves < needed:
         reasons.append(
@@ -301,7 +304,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
     in_sync = not facts.get("write_refusal") and slaves >= max(needed, 1) and current == len(connections)
-    return Verdict(level, summary, tuple(reasons), in_sync=in_sync)
+    return Verdict(level, summary, tuple(reasons), in_sync=in_sync and is_one_log)
 
 
 def _lagging(connection: dict[str, Any]) -> str:
@@ -370,7 +373,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     lacks_tables = facts.get("topics_awaited") or facts.get("tables_not_taken")
-    in_sync = not reasons and behind == 0 and not lacks_tables
+    in_sync = not (reasons or failed or behind or lacks_tables)
     reasons += [_silent(facts, client, "its master")] if state in _SLAVE_GOOD and _is_late(facts, client) else []
     reasons += _clashes(facts)
     level = "failed" if failed else "degraded" if reasons else "ok"

@@ -89,6 +89,7 @@ def taking_back(
         peers=peers,
         tables=asks,
         queue_ends_client=lambda _address: asks,
+        why_untold=lambda _peer: "nothing answers",
     )
 
 

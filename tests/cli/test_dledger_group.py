@@ -244,6 +244,7 @@ async def test_a_member_that_deleted_what_had_not_expired(
     told = "".join(verdict.reasons)
     assert (verdict.level, "n1 deleted entries before they had expired" in told) == (level, level == "degraded")
     assert told.endswith("'Messages deleted before their time'") == (level == "degraded")
+    assert verdict.in_sync, "``--wait in-sync`` would wait for an hour for what no member lacks"
 
 
 async def test_a_member_whose_messages_are_damaged(group: Group, autojump_clock: MockClock) -> None:
@@ -262,6 +263,22 @@ async def test_a_list_of_members_that_is_not_noted_yet(group: Group, autojump_cl
 
 FIVE = {**PEERS, "n3": "10.0.0.1:20914", "n4": "10.0.0.1:20915"}
 NEXT = "correct its list (dLegerPeers, --peers), and start it again; see docs/dledger.md, 'A member with another list'"
+
+
+async def test_a_member_without_entries_is_not_in_sync_with_a_leader_that_has_some(
+    group: Group, autojump_clock: MockClock
+) -> None:
+    """One that was emptied was called in sync in its first moment, and the next one was emptied on that word."""
+    nothing = {"endIndex": -1, "committedIndex": -1, "formerMembers": None}
+    members = await changed(group, 0, committedIndex=7)
+    members[1] |= {"endIndex": 7}
+    members[2] |= nothing
+    verdict = judge_group("g", members)
+    assert (verdict.level, verdict.in_sync) == ("degraded", False)
+    assert verdict.reasons == ("n2 has none of what n0 has committed: it is new, or was emptied",)
+    members[0] |= nothing
+    members[1] |= nothing
+    assert judge_group("g", members).in_sync, "of a new group no member has any"
 
 
 async def test_a_member_that_runs_with_another_list(group: Group, autojump_clock: MockClock) -> None:

@@ -59,3 +59,33 @@ def test_a_broker_that_does_not_answer_has_its_line_of_json(fake_brokers: FakeBr
 def test_a_status_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(monkeypatch, json.dumps(master(connection())))
     assert (done.exception, done.output.partition(":")[0]) == (None, "ok")
+
+
+UNSAFE = {"for_s": 68.0, "last_s_ago": 0.2, "answers": {"FLUSH_SLAVE_TIMEOUT": 20}}
+EARLY = {"segments": 9, "last_s_ago": 60.0}
+
+
+@pytest.mark.parametrize("facts", [{"not_send_ok": UNSAFE}, {"deleted_early": EARLY}], ids=["sends", "segments"])
+def test_who_waits_for_replicas_in_sync_is_told_the_rest_in_words(
+    facts: dict[str, Any], fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """A rolling restart beside traffic ended at a reason that had nothing to do with being in sync."""
+    broker = "10.0.0.1:10911"
+    told = json.dumps(master(connection()) | facts)
+    fake_brokers.answers = {broker: {RUNTIME: answer({"table": {STATUS_KEY: told}})}}
+    assert run_rmqha(["status", "-b", broker, "--wait", "in-sync"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("degraded: ")
+    assert "  because  " in told
+    assert run_rmqha(["status", "-b", broker]) == 1, "who does not wait asks how the broker is"
+    capsys.readouterr()
+
+
+def test_who_waits_with_a_limit_waits_until_no_replica_is_beyond_it(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    broker = "10.0.0.1:10911"
+    fake_brokers.answers = {broker: {RUNTIME: answer({"table": {STATUS_KEY: json.dumps(master(connection()))}})}}
+    waits = ["status", "-b", broker, "--wait", "in-sync", "--timeout", "0.01", "--warn-lag"]
+    assert run_rmqha([*waits, "400ms"]) == 1
+    assert "not in sync within 0.01 s" in capsys.readouterr().err
+    assert run_rmqha([*waits, "600ms"]) == 0
+    capsys.readouterr()

@@ -30,7 +30,10 @@ from tests.cli.facts import connection, master, member, slave, view
         (master(connection(), write_refusal="EIO", lost_queues="T/0 lost"), "failed", False, "T/0 lost"),
         (master(connection(), stopped_queues="T/0 shows nothing"), "degraded", True, "T/0 shows nothing"),
         (master(connection(), index_trouble="no index"), "degraded", True, "no index"),
-        (master(connection(), not_saved="disk is full"), "degraded", True, "disk is full"),
+        (master(connection(), not_saved="disk is full"), "degraded", False, "disk is full"),
+        (slave("transfer", not_saved="disk is full"), "degraded", False, "disk is full"),
+        (slave("transfer", damaged_records="a record is damaged"), "degraded", False, "a record is damaged"),
+        (master(connection(), doubt="a peer holds more"), "degraded", False, "a peer holds more"),
         (master(connection(), not_registered=["name server a:1 is away"]), "degraded", True, "a:1 is away"),
         (slave("transfer"), "ok", True, ""),
         (slave("connecting"), "degraded", False, "not connected"),
@@ -337,7 +340,7 @@ SERVES: Final = "it serves what it holds, and goes on by itself when this has pa
             "n1 is connected, but has not answered for 9 s",
         ),
         (member(members=[view("n1", heard_s=9), gone("n2")]), "failed", "a majority is missing: 2 of 3"),
-        (member(members=[view("n1", lacks=1000), view("n2")]), "ok", ""),
+        (member(members=[view("n1", lacks=9), view("n2")]), "ok", ""),
         (member(members=[view("n1", lacks=5000), view("n2")]), "degraded", "n1 lacks 5,000 committed entries"),
         (member(members=[view("n1", lacks=9, stuck_s=4), view("n2")]), "ok", ""),
         (member(members=[view("n1", lacks=9, stuck_s=5), view("n2")]), "degraded", "n1 lacks 9 committed entries, and"),
@@ -410,3 +413,19 @@ def test_a_member_that_starts_has_no_figures_yet() -> None:
     verdict = judge(facts)
     assert (verdict.level, verdict.in_sync) == ("failed", False)
     assert render_status(facts, verdict)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        member(members=[view("n1"), view("n2", lacks=10)]),
+        member(begin_index=5, members=[view("n1"), view("n2", lacks=5)]),
+        member("FOLLOWER", begin_index=-1, end_index=-1, committed_index=-1, lacks=10, master="h:1"),
+    ],
+)
+def test_who_has_nothing_of_a_groups_few_entries_is_not_in_sync(facts: dict[str, Any]) -> None:
+    """A member that was emptied may lack as few as one that is in sync."""
+    assert not judge(facts).in_sync
+    facts["dledger"] |= {"lacks": 0, "members": [view("n1"), view("n2", lacks=4)]}
+    assert judge(facts).in_sync
+    assert judge(member(end_index=2000, committed_index=2000, members=[view("n1", lacks=1000), view("n2")])).in_sync

@@ -171,6 +171,7 @@ class ClassicReplication:
             peers=[str(MasterAddress(*split_address(peer))) for peer in options.peers_to_ask(self._config)],
             tables=self.slave_synchronize,
             queue_ends_client=self._queue_ends_client,
+            why_untold=self.master_link.why_untold,
         )
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:

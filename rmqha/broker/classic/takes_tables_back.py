@@ -40,6 +40,7 @@ _MAY_BE_OLDER: Final = (
     "from it: what operators and consumers decided last may be missing, unless a peer that has it is started"
 )
 _QUEUES_AT_ONCE: Final = 100
+_NOT_TAKEN_OVER: Final = "its topics, groups and consumers' offsets could not be taken over"
 _WITHOUT_ENDS: Final = "it does not say where its queues end (queue_ends.unknown in the log here)"
 _WITHOUT_NEWER: Final = (
     "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
@@ -79,6 +80,7 @@ class TakesTablesBack:
         peers: Collection[str],
         tables: SlaveSynchronize,
         queue_ends_client: Callable[[str], QueueEndsClient],
+        why_untold: Callable[[MasterAddress], str],
     ) -> None:
         """Nothing is looked at yet.
 
@@ -89,6 +91,7 @@ class TakesTablesBack:
             peers: the HA addresses of all that may know more.
             tables: asks for all but where queues end.
             queue_ends_client: of an address: asks the broker there where queues end.
+            why_untold: of a peer that does not say what its log holds.
         """
         self._note, self._lost_note, self._older_note = notes
         self._store: Final = store
@@ -96,6 +99,7 @@ class TakesTablesBack:
         self._peers: Final = frozenset(peers)
         self._tables: Final = tables
         self._queue_ends_client: Final = queue_ends_client
+        self._why_untold: Final = why_untold
         self._lacks_tables = False
         """Of a new store, or lost, and what peers told is not saved yet with all of the log."""
         self._are_lost = False
@@ -235,17 +239,14 @@ class TakesTablesBack:
             await self._make_note(self._lost_note)
             self._are_lost = True
         if there is None:
-            raise RemoteProtocolError(
-                f"its topics, groups and consumers' offsets could not be taken over: nothing answers at {address}, "
-                "where its listenPort has to be, one below its HA port, or it lets this broker ask nothing"
-            )
+            raise RemoteProtocolError(f"{_NOT_TAKEN_OVER}: {self._why_untold(peer)}")
         if not await self._learn_ends(peer, there):
             raise RemoteProtocolError(_WITHOUT_ENDS)
         if is_longer:
             self.told_by.add(str(peer))
         ends = None if is_longer else await self._ends_before(there.max_offset)
         if failure := await self._merge(peer, ends):
-            raise RemoteProtocolError(f"its topics, groups and consumers' offsets could not be taken over: {failure}")
+            raise RemoteProtocolError(f"{_NOT_TAKEN_OVER}: {failure}")
         await metadata.save()
         if metadata.queue_ends.dirty or metadata.trouble:
             raise RemoteProtocolError("its tables could not be saved (metadata.not_saved in the log here)")

@@ -16,6 +16,8 @@ from rmqha.errors import ConfigError
 from tests.broker.acl.files import account, home_with
 from tests.broker.dledger_brokers import BrokerGroup
 from tests.broker.machines import Machine, ask, replication_of, send_request
+from tests.sim.sim_clock import WallClock
+from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 
 ACCOUNTS = "accounts:\n" + account("producer", "defaultTopicPerm: PUB") + account("brokers")
@@ -109,6 +111,37 @@ async def test_a_master_that_must_ask_its_peers_signs_as_well(tmp_path: Path, au
                 while (await sent(master)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - as above
                     await trio.sleep(1)
             assert leading.store.max_offset > end
+
+
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
+async def test_a_master_that_lost_its_store_and_may_ask_its_peer_nothing_says_so(
+    tmp_path: Path, role: str, autojump_clock: MockClock
+) -> None:
+    """It said that nothing answers there, and led to the ports."""
+    path = credentials_file(tmp_path)
+    master, slave = a_pair(tmp_path, aclCredentialsPath=path)
+    master.settings |= {"brokerRole": role, "haPeers": "10.0.0.2:10912"}
+    async with slave.broker():
+        async with master.broker() as leading:
+            with trio.fail_after(60):
+                while (await sent(master)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - as above
+                    await trio.sleep(1)
+            await trio.sleep(30)
+            end = leading.store.max_offset
+        master.disk = SimDisk(now_ms=WallClock())
+        with capture_logs() as lines:
+            async with master.broker() as leading:
+                await trio.sleep(60)
+                refusal = replication_of(leading).catch_up.refusal
+        assert "10.0.0.2:10911 refuses this broker's questions" in refusal
+        assert "AclException: No accessKey is configured" in refusal
+        assert "aclCredentialsPath" in refusal
+        assert "nothing answers" not in refusal
+        assert any("AclException" in str(line.get("reason")) for line in lines), "the log says so as well"
+        master.settings |= {"aclCredentialsPath": path}
+        async with master.broker() as leading:
+            await trio.sleep(60)
+            assert leading.store.max_offset >= end
 
 
 @pytest.mark.parametrize("text", ["", "accessKey: brokers\n"])
