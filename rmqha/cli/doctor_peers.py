@@ -197,8 +197,7 @@ def check_name_servers(config: BrokerConfig, *, timeout_s: float) -> Findings:
         except NoBrokerError:
             pass
         except CliError as error:
-            told = "is it running, and is this its address?"
-            yield Finding(WARN, "namesrvAddr", escaped(f"{address}: {error.message}: {error.why}"), told)
+            yield _silent_name_server(address, error)
             continue
         except _NO_FACTS:
             broker = {"version": "a broker"}
@@ -211,13 +210,20 @@ def check_name_servers(config: BrokerConfig, *, timeout_s: float) -> Findings:
         yield _registration(config, address, timeout_s=timeout_s)
 
 
+def _silent_name_server(address: str, error: CliError) -> Finding:
+    told = "is it running, and is this its address?"
+    if getattr(error, "is_broker", False):  # TLS with it fails, or it takes TLS alone
+        told = "namesrvTlsEnable has to be as the name server has it (the default is true with tlsMode=enforcing)"
+    message = error.message.replace("the broker at", "the name server at")
+    return Finding(WARN, "namesrvAddr", escaped(f"{address}: {message}: {error.why}"), told)
+
+
 def _registration(config: BrokerConfig, address: str, *, timeout_s: float) -> Finding:
     """What a name server knows of this broker's place."""
     try:
         known = known_brokers(address, timeout_s=timeout_s).get(config.broker_name)
     except CliError as error:
-        told = "is it running, and is this its address?"
-        return Finding(WARN, "namesrvAddr", escaped(f"{address}: {error.message}: {error.why}"), told)
+        return _silent_name_server(address, error)
     own = join_address(config.broker_ip1, config.listen_port)
     broker_id = 0 if config.enable_dleger_commit_log else config.broker_id
     other = known.broker_addrs.get(broker_id) if known is not None else None

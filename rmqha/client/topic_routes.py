@@ -158,8 +158,12 @@ class TopicRoutes:
         try:
             route = await self.find(topic, needs_master=True)
             queue_nums_max = 1 << 31
-        except NoRouteError:
-            route = await self.find(AUTO_CREATE_TOPIC_KEY_TOPIC, needs_master=True)
+        except NoRouteError as unknown:
+            try:
+                route = await self.find(AUTO_CREATE_TOPIC_KEY_TOPIC, needs_master=True)
+            except NoRouteError:
+                told = "no broker known there makes topics (autoCreateTopicEnable), or none is registered there"
+                raise NoRouteError(f"{unknown}; {told}") from None
             queue_nums_max = default_queue_nums
         masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
         queues = [

@@ -7,6 +7,7 @@ import pytest
 
 from rmqha.cli import doctor_peers
 from rmqha.cli.doctor_addresses import check_addresses
+from rmqha.cli.errors import UnreachableError
 from rmqha.cli.finding import Finding
 from rmqha.codec.acl import ACCESS_KEY
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -142,6 +143,19 @@ def test_a_name_server_that_is_a_broker(fake_brokers: FakeBrokers) -> None:
     broker[RUNTIME] = runtime(broker_name="b")
     ((level, _, what),) = bad(doctor_peers.check_name_servers(config, timeout_s=1))
     assert (level, "answers as a broker's listenPort (SYNC_MASTER b)" in what) == ("fail", True)
+
+
+def test_a_name_server_with_which_tls_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was called a broker, and asked whether it runs."""
+
+    def fails(address: str, *, timeout_s: float) -> dict[str, str]:
+        assert timeout_s
+        raise UnreachableError(address, "[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred")
+
+    monkeypatch.setattr(doctor_peers, "runtime_table", fails)
+    (finding,) = doctor_peers.check_name_servers(slave(namesrvAddr="10.0.0.1:9876"), timeout_s=1)
+    assert "the name server at 10.0.0.1:9876 runs, and TLS with it fails" in finding.what
+    assert "namesrvTlsEnable" in finding.next
 
 
 def test_a_master_that_would_begin_a_new_log_while_its_peers_are_away(fake_brokers: FakeBrokers) -> None:
