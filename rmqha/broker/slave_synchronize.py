@@ -74,6 +74,7 @@ class SlaveSynchronize:
     Attributes:
         failure: why a table could not be taken over the last time; empty if all were.
         rounds: how often all were.
+        is_in_step: whether all were, of a master that had them, in this process.
         origin: whose tables those were, of the last round in which all were.
         has_taken: whether all were since :meth:`run` began.
         are_its_lost: the master's tables were lost, and it has yet to hear a peer of its: what is known later here
@@ -82,7 +83,6 @@ class SlaveSynchronize:
 
     def __init__(self, link: MasterLink, metadata: MetadataService) -> None:
         self._link: Final = link
-        self._metadata: Final = metadata
         self._topics = metadata.topics
         self._offsets = metadata.offsets
         self._groups = metadata.groups
@@ -92,7 +92,7 @@ class SlaveSynchronize:
         self._told_before: tuple[BrokerProcess | None, OffsetTable] = None, {}
         self.failure = ""
         self.rounds = 0
-        self._log_end = -1
+        self.is_in_step = False
         self.origin = TablesOrigin()
         self.has_taken = False
         self._awaited_since = inf
@@ -106,11 +106,6 @@ class SlaveSynchronize:
     def has_news(self) -> bool:
         """Whether the log has told of a topic since tables were asked for: its first messages do not say all of it."""
         return not self._topics.learned <= self._known_topics
-
-    @property
-    def log_end(self) -> int:
-        """Where the master's log ended before all were asked for the last time that they were had; -1: not known."""
-        return max(self._log_end, self._metadata.found.log_end)
 
     async def run(
         self,
@@ -159,10 +154,10 @@ class SlaveSynchronize:
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
         about them (#2819), but its masters answer on both.
         """
-        failures, origin, log_end, self.are_its_lost = list[str](), TablesOrigin(), -1, False
+        failures, origin, self.are_its_lost = list[str](), TablesOrigin(), False
         try:
             async with self._link.open(address) as client:
-                origin, log_end = await self._link.check_group(client), await ask_log_end(client)
+                origin = await self._link.check_group(client)
                 self.are_its_lost = origin.are_awaited
                 self._check_are_its(origin, term, now=trio.current_time())
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
@@ -183,7 +178,7 @@ class SlaveSynchronize:
             self._told_before = None, {}
         if not failure:
             self.rounds, self.origin = self.rounds + 1, origin
-            self._log_end = self.log_end if self.are_its_lost else log_end
+            self.is_in_step = self.is_in_step or not self.are_its_lost
         self.has_taken = self.has_taken or not failure
 
     def _check_are_its(self, origin: TablesOrigin, term: int | None, *, now: float) -> None:
@@ -206,6 +201,7 @@ class SlaveSynchronize:
         takes_unknown: bool = False,
         may_lack_deliveries: bool = False,
         heard: HeardLogs | None = None,
+        sets_back: bool = False,
     ) -> Merged:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
@@ -224,6 +220,7 @@ class SlaveSynchronize:
             may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
             heard: who has told before, if anybody can have: what a broker of RocketMQ's says without stamps is later
                 than what those say was decided whose logs end before its own.
+            sets_back: whether offsets here are other brokers' alone: a smaller one that is later counts.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
         """
         try:
@@ -241,9 +238,7 @@ class SlaveSynchronize:
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             has_stamps, heard = changed is not None, heard or HeardLogs(log_end)
             as_late_as = min(log_end, origin.log_end) if origin.log_end >= 0 else log_end
-            later, changed = await self._later(
-                told, changed, as_late_as=as_late_as, heard=heard, are_all_lost=next_offset is None
-            )
+            later, changed = await self._later(told, changed, as_late_as=as_late_as, heard=heard, sets_back=sets_back)
             if not has_stamps and next_offset is not None:
                 takes_unknown = takes_unknown or groups.data_version[1] > self._groups.data_version[1]
                 later = await self._behind(next_offset, told, later if takes_unknown else {})
@@ -267,13 +262,13 @@ class SlaveSynchronize:
         *,
         as_late_as: int,
         heard: HeardLogs,
-        are_all_lost: bool,
+        sets_back: bool,
     ) -> tuple[OffsetTable, Mapping[str, int]]:
         """What counts of offsets, and its stamps; ``changed`` is None where a broker has none."""
         offsets, known = self._offsets, self._offsets.to_json()["offsetTable"]
         if changed is None and as_late_as > heard.end:
             told = await without_decided(told, offsets.changed, offsets.made_since)
-            if not are_all_lost:
+            if not sets_back:
                 return told, {}
             return told, await smaller_than_known(told, known, offsets.changed, offsets.made_since)
         if as_late_as < heard.heard_to:

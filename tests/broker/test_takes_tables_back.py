@@ -75,6 +75,7 @@ def taking_back(
         learn_queues=nothing,
         had_topics=had_topics,
         found=TablesOrigin(),
+        had_offsets=had_topics,
         files=SimpleNamespace(lost=lost or {}),
         trouble="",
         delay_offsets=SimpleNamespace(is_settled=lambda _end: True),

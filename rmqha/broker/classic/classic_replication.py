@@ -5,7 +5,7 @@ master's start the catch-up with what only its slaves still hold.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -373,9 +373,7 @@ class ClassicReplication:
             logger.warning("consumer_offsets.cut", count=len(cut), queues=cut[:10])
 
     def _tables_origin(self) -> TablesOrigin:
-        if self._config.is_slave:
-            return replace(self._taken_tables.origin, log_end=self.slave_synchronize.log_end)
-        return self._takes_back.origin
+        return (self._taken_tables if self._config.is_slave else self._takes_back).origin
 
     def facts(self) -> dict[str, Any]:
         """Of the status document (rmqha/cli/verdict.py) what tells of other nodes, and of name servers."""

@@ -46,6 +46,8 @@ class TakenTables:
         self._metadata: Final = metadata
         self._is_slave: Final = is_slave
         self._not_noted = ""
+        self._as_late_as = -1
+        """Of a slave that has had no tables yet in this process: where the log here ended when it had its last ones."""
 
     @property
     def _is_noted(self) -> bool:
@@ -59,7 +61,8 @@ class TakenTables:
     @property
     def origin(self) -> TablesOrigin:
         """What those that ask this slave are told of its tables; a master that asks may be why some are awaited."""
-        return TablesOrigin(are_awaited=bool(self.lack), lack_some=self._is_slave and self._own.is_there)
+        lack_some = self._is_slave and self._own.is_there
+        return TablesOrigin(are_awaited=bool(self.lack), lack_some=lack_some, log_end=self._as_late_as)
 
     async def begin(self, *, were_lost: bool) -> bool:
         """Before anything is saved: note of a slave that it has no table yet; of a master see what a slave noted.
@@ -74,6 +77,9 @@ class TakenTables:
             StoreReadError: whether it is noted cannot be seen.
         """
         looked = [note.look() for note in (self._own, self._masters)]  # at both
+        if self._is_slave:
+            found = self._metadata.found.log_end
+            self._as_late_as = found if found >= 0 else self._store.max_offset
         metadata, is_noted = self._metadata, any(looked)
         if not self._is_slave and is_noted:
             metadata.had_topics = False  # those that are there a slave made of its log
@@ -102,6 +108,8 @@ class TakenTables:
             looked_at = now
             if failed_s >= _FAILS_S:
                 await self._make(self._own)
+            if taken.is_in_step:
+                self._as_late_as = -1
             if taken.rounds > seen and taken.origin.are_awaited:
                 await self._make(self._masters)
             elif taken.rounds > seen and self._is_noted:

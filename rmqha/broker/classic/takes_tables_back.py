@@ -108,7 +108,7 @@ class TakesTablesBack:
         """Than the log: one table alone was lost, or a peer with more of the log could not be asked."""
         self._began_at = -inf
         self._told_why = ""
-        self._heard = HeardLogs()
+        self._heard, self._has_own_offsets = HeardLogs(), True
         self._is_told_all = False
         """A peer has told its tables, and did not say that it lacks some."""
         self._has_taken_back = False
@@ -275,6 +275,7 @@ class TakesTablesBack:
             takes_unknown=self._are_older,
             may_lack_deliveries=may_wait_for_this,  # who has more of the log never had its group's tables
             heard=self._heard,
+            sets_back=self._lacks_tables and not self._has_own_offsets,
         )
         if not failure:  # a topic that was deleted there may have messages here since
             await self._metadata.learn_queues(self._store.queues)
@@ -336,6 +337,7 @@ class TakesTablesBack:
         self._are_lost = is_begun and (are_noted_lost or not had_topics)
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
+        self._has_own_offsets = self._metadata.had_offsets and not (is_noted or are_noted_lost)
         heard_to = self._metadata.found.heard_to
         self._heard = HeardLogs(self._store.max_offset if had_topics else 0, heard_to=heard_to)
         self._began_at = trio.current_time()

@@ -6,19 +6,24 @@ and subscription groups they say when any was changed last: they know of every c
 where a slave that was away follows again; how late its tables are our slaves say (``TablesOrigin.log_end``).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final, TypeVar
 
 import trio
 
-from rmqha.broker.tables.change_stamps import ChangeStamps
+from rmqha.broker.tables.change_stamps import ChangeStamps, stamps_of_version
 from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_table import TOPIC_GROUP_SEPARATOR, OffsetTable, name_of_group, name_of_queue
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.topic_config import TopicTable
 
-_LOOKED_AT_ONCE = 256
+_Entry = TypeVar("_Entry")
+_Stamps = Mapping[str, int] | None
+
+_LOOKED_AT_ONCE: Final = 256
 """Of a hundred thousand offsets, before everybody else has a turn."""
+_NO_TIME_MS: Final = 1 << 52
 
 
 class HeardLogs:
@@ -32,22 +37,40 @@ class HeardLogs:
     def __init__(self, end: int = 0, *, heard_to: int = 0) -> None:
         self.end = max(end, heard_to)
         self.heard_to = heard_to
+        self._dated_topics: Mapping[str, int] = {}
+        self._dated_groups: Mapping[str, int] = {}
+        """What one without stamps has, by when any of it was changed last (ms since 1970)."""
 
     def topics_by_now(self, log_end: int, table: TopicTable) -> TopicTable:
         """As it is merged here, of a broker whose tables are as late as a log that goes to ``log_end``."""
-        return replace(table, changed=self._by_now(log_end, table.topics, table.changed, table.data_version))
+        topics, changed = self._by_now(log_end, table.topics, table.changed, table.data_version, self._dated_topics)
+        if table.changed is None and changed:
+            self._dated_topics = dict.fromkeys(topics, max(changed.values()))
+        return replace(table, topics=topics, changed=changed)
 
     def groups_by_now(self, log_end: int, table: SubscriptionGroupTable) -> SubscriptionGroupTable:
         """As :meth:`topics_by_now`."""
-        return replace(table, changed=self._by_now(log_end, table.groups, table.changed, table.data_version))
+        groups, changed = self._by_now(log_end, table.groups, table.changed, table.data_version, self._dated_groups)
+        if table.changed is None and changed:
+            self._dated_groups = dict.fromkeys(groups, max(changed.values()))
+        return replace(table, groups=groups, changed=changed)
 
     def _by_now(
-        self, log_end: int, told: Collection[str], stamps: Mapping[str, int] | None, version: tuple[int, int]
-    ) -> Mapping[str, int] | None:
-        """What has no stamp is as late as its table, if that is later than all that were heard."""
-        timestamp, counter = version
-        is_dated = stamps is None and log_end > self.end and counter > 0 and timestamp > 0
-        return dict.fromkeys(told, timestamp) if is_dated else stamps
+        self, log_end: int, told: dict[str, _Entry], stamps: _Stamps, version: tuple[int, int], dated: Mapping[str, int]
+    ) -> tuple[dict[str, _Entry], _Stamps]:
+        """Entries and stamps: what has none is as late as its table, if that is later than all that were heard.
+
+        A time that no clock has is none.
+        """
+        if stamps is None:
+            is_dated = log_end > self.end and version[0] < _NO_TIME_MS
+            return told, stamps_of_version(None, version) if is_dated else None
+        if log_end >= self.heard_to:
+            return told, stamps
+        outrun = {name for name, stamp in stamps.items() if stamp <= dated.get(name, 0)}
+        return {name: told[name] for name in told.keys() - outrun}, {
+            name: stamp for name, stamp in stamps.items() if name not in outrun
+        }
 
     def note(self, log_end: int, *, has_stamps: bool) -> None:
         """A broker was heard, and what it tells is merged."""

@@ -150,6 +150,7 @@ class MetadataService:
         self._was_ours = False
         """The table of topics is one that rmqha wrote last, and so noted before which tables there are."""
         self._noted = TablesOrigin()
+        self._ends_noted = -1, 0
         self._names_noted = list[str]()
         self._saved_since = True
         """A table was saved since it was noted whose tables these are, and which there are."""
@@ -233,6 +234,7 @@ class MetadataService:
         for name in missing:
             self.files.note_missing(name)
         origin = origin_of(noted)
+        self._ends_noted = origin.log_end, origin.heard_to
         if missing or are_lost:
             return TablesOrigin()
         self._names_noted = names if isinstance(names, list) else []
@@ -291,14 +293,14 @@ class MetadataService:
         self._saved_since = False
         try:
             names = [name for name in _TABLES if self.files.has(name)]
-            is_other = (origin.log_end, origin.heard_to) != (last.log_end, last.heard_to)
-            if origin.is_of_a_master or is_other or names != self._names_noted:
+            ends = origin.log_end, origin.heard_to
+            if origin.is_of_a_master or ends != self._ends_noted or names != self._names_noted:
                 told = asdict(origin if origin.is_of_a_master else replace(origin, term=-1))
                 await self.files.save(TABLES_ORIGIN, told | {"tables": names})
         except BaseException:
             self._saved_since = True
             raise
-        self._noted, self._names_noted = origin, names
+        self._noted, self._ends_noted, self._names_noted = origin, ends, names
 
     async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.

@@ -17,7 +17,8 @@ class TablesOrigin:
         leader_id: which member that master was; empty if none, or it is not told.
         are_awaited: its own were lost, and it has yet to ask who may have them: they are to replace nobody's.
         lack_some: of what its master told others it has had none, or nothing new, for a while.
-        log_end: where the log of their master ended when they were its tables, in a pair; -1: as far as the log here.
+        log_end: of a slave in a pair that has not had its master's again: where its log ended when it had; -1: they are
+            as late as the log here.
         heard_to: of a master that lost its tables: where the longest log ends of those that told it theirs without
             stamps; 0: none has.
     """
