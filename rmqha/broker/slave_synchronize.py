@@ -202,6 +202,7 @@ class SlaveSynchronize:
         may_lack_deliveries: bool = False,
         heard: HeardLogs | None = None,
         sets_back: bool = False,
+        may_follow: bool = False,
     ) -> Merged:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
@@ -221,6 +222,8 @@ class SlaveSynchronize:
             heard: who has told before, if anybody can have: what a broker of RocketMQ's says without stamps is later
                 than what those say was decided whose logs end before its own.
             sets_back: whether offsets here are other brokers' alone: a smaller one that is later counts.
+            may_follow: whether it may be as far as this log for having followed it since: who cannot say how late its
+                tables are is no later than those that told before.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
         """
         try:
@@ -238,6 +241,8 @@ class SlaveSynchronize:
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             has_stamps, heard = changed is not None, heard or HeardLogs(log_end)
             as_late_as = min(log_end, origin.log_end) if origin.log_end >= 0 else log_end
+            if not has_stamps and may_follow:
+                as_late_as = min(as_late_as, heard.end)
             later, changed = await self._later(told, changed, as_late_as=as_late_as, heard=heard, sets_back=sets_back)
             if not has_stamps and next_offset is not None:
                 takes_unknown = takes_unknown or groups.data_version[1] > self._groups.data_version[1]

@@ -156,7 +156,8 @@ class DLedgerLeaderElector:
 
     def on_saved(self, took_s: float) -> None:
         """:attr:`unsaved` is durable, which took so long: as long as others take to hear of a term, and to vote."""
-        known_s, self._saves_s = self._saves_s, saves_of_a_round(took_s)
+        is_over = self._state.role is not Role.CANDIDATE  # the next election finds out again
+        known_s, self._saves_s = self._saves_s, 0.0 if is_over else saves_of_a_round(took_s)
         more_s = self._saves_s - known_s
         if more_s > 0 and self._round is not None:
             self._round.waits_until += more_s
@@ -241,7 +242,7 @@ class DLedgerLeaderElector:
         if state.leader_id is not None:
             return HeartBeatResponse(_Code.INCONSISTENT_LEADER, state.curr_term)
         state.change_to_follower(request.term, request.leader_id)
-        self._voted_by = _NOBODY
+        self._voted_by, self._saves_s = _NOBODY, 0.0
         if state.curr_vote_for is None:
             state.curr_vote_for = request.leader_id
             self._save()
@@ -369,7 +370,7 @@ class DLedgerLeaderElector:
         self._vote_at(now, extra_s)
 
     def _lead(self, *, now: float) -> None:
-        self._parsed, self._gone_leader = ParseResult.PASSED, None
+        self._parsed, self._gone_leader, self._saves_s = ParseResult.PASSED, None, 0.0
         self._state.change_to_leader(self._state.curr_term)
         self._heard_at = self._next_beat_at = now
 

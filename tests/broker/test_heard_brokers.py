@@ -249,6 +249,35 @@ async def test_a_former_master_that_was_away_knows_no_more_than_its_log_did(auto
         nursery.cancel_scope.cancel()
 
 
+async def test_a_slave_of_rocketmqs_that_was_away_and_follows_again_sets_nobody_back(autojump_clock: MockClock) -> None:
+    """One of rmqha's that was there to the end has told, and the master's log has gone on since."""
+    master, ours, theirs = three_machines()
+    async with trio.open_nursery() as nursery, master.broker(**MASTER) as broker:
+        await start(ours, nursery, **SLAVE)
+        async with theirs.broker(**OTHER_SLAVE) as old:
+            as_rocketmqs(old)
+            await trio.sleep(10)
+            await fill(master, 60)
+            for group in ("g", "reset"):
+                broker.offsets.commit_offset(group, "t", 0, offset=40, peer="1.1.1.1:1")
+            await trio.sleep(30)
+        await fill(master, 100)
+        broker.offsets.commit_offset("g", "t", 0, offset=150, peer="1.1.1.1:1")
+        broker.offsets.commit_offset("reset", "t", 0, offset=20)
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    lose(master, "config")
+    async with trio.open_nursery() as nursery:
+        await start(ours, nursery, **SLAVE)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(90)
+            await fill(master, 10)
+            await start_rocketmqs(theirs, nursery)
+            await trio.sleep(60)
+            assert [broker.offsets.query_offset(group, "t", 0) for group in ("g", "reset")] == [150, 20]
+        nursery.cancel_scope.cancel()
+
+
 def test_the_time_of_a_table_is_one_stamp_and_none_that_no_clock_has() -> None:
     """A stamp for each of its topics left no room for those of operators."""
     heard, stamps = HeardLogs(), ChangeStamps(lambda: 1000)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -47,16 +48,21 @@ class Member:
         self.elector = DLedgerLeaderElector(
             self.state, names, options=OPTIONS, random=chance.random, now=trio.current_time()
         )
-        self.maintainer = StateMaintainer(
-            self.elector, cast("Any", SlowTerms(save_s)), cast("Any", Store(self.state)), self
-        )
-        self.is_up = True
+        self.terms = SlowTerms(save_s)
+        self.maintainer = StateMaintainer(self.elector, cast("Any", self.terms), cast("Any", Store(self.state)), self)
+        self.is_up, self.is_mute = True, False
         self.nursery: trio.Nursery
 
     def on_role(self, *, is_durable: bool) -> None:
         """Nobody acts on it here."""
 
+    def lose(self, leader: str, now: float) -> None:
+        """Its process has ended."""
+        self.elector.on_leader_gone(leader, now=now)
+
     def send(self, outgoing: Outgoing) -> None:
+        if self.is_mute:
+            return
         self.nursery.start_soon(self._ask, outgoing)
 
     async def _ask(self, outgoing: Outgoing) -> None:
@@ -117,3 +123,32 @@ async def test_a_group_whose_disks_are_slow_finds_a_leader(save_s: float, away: 
                 while not agree(well):  # noqa: ASYNC110 - a look from outside
                     await trio.sleep(0.1)
                 nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("save_s", [0.02, 0.5, 1.5])
+async def test_what_saves_took_in_an_earlier_election_delays_no_later_one(
+    save_s: float, autojump_clock: MockClock
+) -> None:
+    """A group that was started while its disks were busy took up to nine seconds to replace a leader days later."""
+    for seed in range(12):
+        chance, group = random.Random(seed), dict[str, Member]()
+        group |= dict.fromkeys(("n0", "n1", "n2"))  # type: ignore[arg-type]
+        for name in group:
+            group[name] = Member(name, group, chance=chance, save_s=save_s)
+        async with trio.open_nursery() as nursery:
+            for member in group.values():
+                member.nursery = nursery
+                nursery.start_soon(member.maintainer.run)
+            while not agree(list(group.values())):  # noqa: ASYNC110 - a look from outside
+                await trio.sleep(0.1)
+            await trio.sleep(60)
+            (leader,) = [member for member in group.values() if member.state.role is Role.LEADER]
+            leader.is_up, leader.is_mute = False, True
+            others = [member for member in group.values() if member is not leader]
+            for member in others:
+                member.terms.save_s = 0.02
+                member.maintainer.do(partial(member.lose, leader.name))
+            with trio.fail_after(2.5):
+                while not agree(others) or others[0].state.leader_id == leader.name:  # noqa: ASYNC110 - as above
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()

@@ -108,7 +108,7 @@ class TakesTablesBack:
         """Than the log: one table alone was lost, or a peer with more of the log could not be asked."""
         self._began_at = -inf
         self._told_why = ""
-        self._heard, self._has_own_offsets = HeardLogs(), True
+        self._heard, self._has_own_offsets, self._serves = HeardLogs(), True, False
         self._is_told_all = False
         """A peer has told its tables, and did not say that it lacks some."""
         self._has_taken_back = False
@@ -127,9 +127,9 @@ class TakesTablesBack:
     @property
     def origin(self) -> TablesOrigin:
         """What those that ask this master are told of its tables."""
-        heard, are_awaited = self._heard, self.are_awaited
-        log_end, heard_to = (heard.end, heard.heard_to) if are_awaited else (-1, 0)
-        return TablesOrigin(are_awaited=are_awaited, log_end=log_end, heard_to=heard_to)
+        if not self.are_awaited:
+            return TablesOrigin()
+        return TablesOrigin(are_awaited=True, log_end=self._heard.end, heard_to=self._heard.heard_to)
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -263,19 +263,19 @@ class TakesTablesBack:
 
     async def _merge(self, peer: MasterAddress, ends: Mapping[QueueKey, int] | None = None) -> str:
         """Why that failed; else empty. ``ends``: of queues in that peer's log."""
-        is_lost = self._lacks_tables and not self._has_taken_back
         next_offset = None if self._lacks_tables else self._store.next_queue_offset
-        may_wait_for_this = ends is not None and trio.current_time() >= self._began_at + _WAITS_S
+        may_lack = ends is not None and trio.current_time() >= self._began_at + _WAITS_S
         failure, lacks_some = await self._tables.merge(
             address := address_behind(peer),
-            is_lost=is_lost,
+            is_lost=self._lacks_tables and not self._has_taken_back,
             next_offset=next_offset,
             ends=ends,
             first_stored_from=self._store.first_stored_from,
             takes_unknown=self._are_older,
-            may_lack_deliveries=may_wait_for_this,  # who has more of the log never had its group's tables
+            may_lack_deliveries=may_lack,  # who has more of the log never had its group's tables
             heard=self._heard,
             sets_back=self._lacks_tables and not self._has_own_offsets,
+            may_follow=ends is not None and self._serves,
         )
         if not failure:  # a topic that was deleted there may have messages here since
             await self._metadata.learn_queues(self._store.queues)
@@ -381,7 +381,7 @@ class TakesTablesBack:
             is_in_doubt: whether a peer that is away may hold all that was lost.
         """
         begun_at, metadata = self._store.max_offset, self._metadata
-        self._began_at = trio.current_time()
+        self._began_at, self._serves = trio.current_time(), True
         while True:
             end = max(begun_at, self._store.taken_to)
             is_noted = self._note.is_there or (not self.are_awaited and (self._lost_note.is_there or self._are_older))

@@ -74,9 +74,9 @@ class HeardLogs:
 
     def note(self, log_end: int, *, has_stamps: bool) -> None:
         """A broker was heard, and what it tells is merged."""
-        self.end = max(self.end, log_end)
-        if not has_stamps and log_end == self.end:
+        if not has_stamps and log_end > self.end:
             self.heard_to = log_end
+        self.end = max(self.end, log_end)
 
 
 async def without_known(
