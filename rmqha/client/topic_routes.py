@@ -161,9 +161,10 @@ class TopicRoutes:
         except NoRouteError as unknown:
             try:
                 route = await self.find(AUTO_CREATE_TOPIC_KEY_TOPIC, needs_master=True)
-            except NoRouteError:
+            except NoRouteError as error:
                 told = "no broker known there makes topics (autoCreateTopicEnable), or none is registered there"
-                raise NoRouteError(f"{unknown}; {told}") from None
+                retryable = unknown.retryable or error.retryable
+                raise NoRouteError(f"{unknown}; {told}", retryable=retryable) from None
             queue_nums_max = default_queue_nums
         masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
         queues = [
