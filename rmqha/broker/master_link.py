@@ -28,7 +28,8 @@ from rmqha.transport import Network
 logger = structlog.get_logger()
 
 HA_PORT_DISTANCE: Final = 1
-_REFUSED_ACCOUNT: Final = "AclException"
+REFUSED_ACCOUNT: Final = "AclException"
+"""Stands in what a broker answers to whom it knows no account of."""
 _NEEDS_ACCOUNT: Final = (
     ". Correct the account in the file of aclCredentialsPath here (without that key set it, and start again)"
 )
@@ -136,7 +137,7 @@ class MasterLink:
         except (RemotingError, RemoteProtocolError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
             logger.debug("master_link.range_unknown", address=address, reason=str(error))
             if isinstance(error, RemoteProtocolError):
-                told = _NEEDS_ACCOUNT if _REFUSED_ACCOUNT in str(error) else ""
+                told = _NEEDS_ACCOUNT if REFUSED_ACCOUNT in str(error) else ""
                 self._untold[address] = f"{address} refuses this broker's questions: {error}{told}"
             return None
 

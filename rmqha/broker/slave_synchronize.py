@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 import trio
 
-from rmqha.broker.master_link import MasterLink
+from rmqha.broker.master_link import REFUSED_ACCOUNT, MasterLink
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
 from rmqha.broker.tables.heard_logs import HeardLogs, smaller_than_known, without_decided, without_known
@@ -51,7 +51,6 @@ _AWAITED_S: Final = 60.0
 _LOOKED_AT_ONCE: Final = 256
 """Of a hundred thousand offsets, before everybody else has a turn."""
 _NEWS_AFTER_S: Final = 1.0
-_REFUSED_ACCOUNT: Final = "AclException"
 _ACCOUNT_NEXT: Final = (
     "correct the account in the file of aclCredentialsPath (it is read again; without that key set it), or have the "
     "master's globalWhiteRemoteAddresses name this broker; see docs/security.md, 'Accounts (ACL)'"
@@ -171,7 +170,7 @@ class SlaveSynchronize:
             failures.append(str(error))
         failure = "; ".join(failures)
         if failure and failure != self.failure:
-            told = {"next": _ACCOUNT_NEXT} if _REFUSED_ACCOUNT in failure else {}
+            told = {"next": _ACCOUNT_NEXT} if REFUSED_ACCOUNT in failure else {}
             logger.warning("master_link.not_synchronized", address=address, reason=failure, **told)
         self.failure = failure
         if failure and self._link.asked is None:  # it may have been started again meanwhile

@@ -24,6 +24,7 @@ _Stamps = Mapping[str, int] | None
 _LOOKED_AT_ONCE: Final = 256
 """Of a hundred thousand offsets, before everybody else has a turn."""
 _NO_TIME_MS: Final = 1 << 52
+"""No clock says so."""
 
 
 class HeardLogs:
@@ -82,7 +83,7 @@ class HeardLogs:
 async def without_known(
     told: OffsetTable, changed: Mapping[str, int], known: OffsetTable
 ) -> tuple[OffsetTable, Mapping[str, int]]:
-    """Of a broker with stamps what nobody has told yet; ``changed``: its stamps."""
+    """Of a broker that knows less late what nobody has told yet; ``changed``: its stamps."""
     names = set[str]()
     for seen, (key, queues) in enumerate([*known.items()], 1):
         if seen % _LOOKED_AT_ONCE == 0:
