@@ -11,6 +11,7 @@ from rmqha.dledger.ledger_verify import LedgerVerification, dispatch_requests, v
 from rmqha.store.disk import Disk
 from rmqha.store.known_end import known_end
 from rmqha.store.log_verify import LogVerification, Problem, left_by_crash_from, verify_log
+from rmqha.store.open_files import OpenFiles
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import Entries, QueueVerification, verify_queues
 
@@ -61,8 +62,8 @@ def verify_logs(places: LogPlaces, *, queues: bool | None = None) -> Verified:
 
 
 def _verify_queues(disk: Disk, places: LogPlaces) -> QueueVerification:
-    def list_entries() -> Entries:
-        files = ledger_files(disk, places.data)
+    def list_entries(open_files: OpenFiles) -> Entries:
+        files = ledger_files(disk, places.data, open_files=open_files)
         return files[0].offset if files else 0, dispatch_requests(files)
 
     return verify_queues(

@@ -45,17 +45,19 @@ class LedgerFile(FileToRead):
         return read_record(self.view(), 0, base=self.offset, previous=None)
 
 
-def ledger_files(disk: Disk, directories: Sequence[str]) -> list[LedgerFile]:
+def ledger_files(disk: Disk, directories: Sequence[str], *, open_files: OpenFiles | None = None) -> list[LedgerFile]:
     """The data files in ``directories``, oldest first; a file of another name is passed over.
+
+    For ``open_files`` see :class:`~rmqha.store.log_reader.LogReader`.
 
     Raises:
         StoreReadError: a directory cannot be read.
         CorruptLogError: two directories have the same file.
     """
-    open_files = OpenFiles(_OPEN_FILES_MAX)
+    open_files = OpenFiles(_OPEN_FILES_MAX) if open_files is None else open_files
     found: dict[int, LedgerFile] = {}
     for directory in directories:
-        for name in disk.listdir(directory):
+        for name in open_files.listdir(disk, directory):
             path = f"{directory}/{name}"
             if (offset := parse_file_name(name)) is None:
                 continue

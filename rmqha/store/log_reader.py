@@ -53,16 +53,21 @@ class LogReader:
     With the end of a ``with`` block its files are closed; else some day, when Python looks for what nobody refers to.
     """
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, *, open_files: OpenFiles | None = None) -> None:
         """List the directory.
+
+        Args:
+            disk: where it is.
+            directory: of the segments.
+            open_files: of all that is read with them, if more is: one of two could leave the other no descriptor.
 
         Raises:
             StoreReadError: it cannot be read.
         """
-        self._open_files: Final = OpenFiles(_OPEN_FILES_MAX)
+        self._open_files: Final = OpenFiles(_OPEN_FILES_MAX) if open_files is None else open_files
         self.directory: Final = directory
         self.segments: Final[list[Segment]] = []
-        for name in disk.listdir(directory):
+        for name in self._open_files.listdir(disk, directory):
             if (offset := parse_file_name(name)) is not None:
                 segment = Segment(disk, f"{directory}/{name}", offset, open_files=self._open_files)
                 self.segments.extend([segment] if segment.size else [])

@@ -22,7 +22,7 @@ from rmqha.store.open_files import OpenFiles
 
 _ROUND_BYTES = 1 << 20
 OPEN_FILES_MAX = 256
-"""Of the queues: a process of a shell may have a thousand."""
+"""Of queues and log: a process of a shell may have a thousand."""
 
 Entries = tuple[int, Iterable[DispatchRequest]]
 """Where a log begins, and its messages."""
@@ -46,7 +46,7 @@ def verify_queues(
     queue_directory: str,
     *,
     deleted: Mapping[QueueKey, DeletedQueue] | None = None,
-    list_entries: Callable[[], Entries] = lambda: (0, ()),
+    list_entries: Callable[[OpenFiles], Entries] = lambda _: (0, ()),
 ) -> QueueVerification:
     """Compare all queues below ``queue_directory`` with the log. Reads only; a broker may be writing.
 
@@ -56,7 +56,7 @@ def verify_queues(
         queue_directory: of the queues.
         deleted: what needs no unit.
         list_entries: called once the queues are loaded, so that a file which is begun meanwhile is read, too: where
-            another log begins, which follows behind that one, and its messages.
+            another log begins, which follows behind that one, and its messages; it opens files in what it is given.
 
     Raises:
         StoreReadError: a directory or a file cannot be read.
@@ -71,8 +71,8 @@ def verify_queues(
             table = _load(disk, queue_directory, size, open_files)
         except CorruptLogError as error:
             return QueueVerification(problems=[Problem(queue_directory, 0, error.offset, error.reason)])
-        entries_begin, entries = list_entries()
-        with LogReader(disk, log_directory) as reader:
+        entries_begin, entries = list_entries(open_files)
+        with LogReader(disk, log_directory, open_files=open_files) as reader:
             table.correct_min_offset(reader.min_offset if reader.segments else entries_begin)
             comparison = _Comparison(table, queue_directory, dispatched=dispatched, deleted=deleted or {})
             for request in chain(_requests(reader), entries):
