@@ -2,15 +2,12 @@
 
 import errno
 import os
-from typing import cast
 
 import pytest
 
 from rmqha.errors import errors_in
 from rmqha.listening import listening_by
-from rmqha.metrics.port import MetricsPort, open_port
 from tests.broker.machines import Machine
-from tests.fakes import MemoryNetwork
 from tests.sim.sim_net import SimNet
 
 
@@ -49,11 +46,3 @@ async def test_a_broker_that_cannot_have_a_port_names_its_key(port: int, what: s
     (error,) = errors_in(caught.value, OSError)
     assert str(error).startswith(f"[Errno {errno.EADDRINUSE}] {what}")
     assert str(error).endswith(f"or change {key}")
-
-
-async def test_the_port_of_metrics_names_its_key() -> None:
-    network = MemoryNetwork()
-    await network.listen("10.0.0.1", 9913)
-    with pytest.raises(OSError, match=r"metricsListen: .* or change metricsListen"):
-        async with open_port(cast("MetricsPort", None), network, listen="10.0.0.1:9913"):
-            pass

@@ -7,6 +7,7 @@ told; a release is tested with 50).
 import json
 import os
 import shutil
+from typing import Any
 
 import pytest
 import trio
@@ -53,7 +54,7 @@ async def be_sent_to(
 ) -> None:
     """Until so many are acknowledged, by a SYNC_MASTER: its slave has them. Then it may be killed, under load.
 
-    Not before the slave that is to follow it knows where queues end: it could not be promoted.
+    Not before the slave that is to follow it knows where queues end, and has its tables: it could not be promoted.
     """
     load = LoadProducer(master.ports.listen, sends)
     async with trio.open_nursery() as nursery:
@@ -61,6 +62,9 @@ async def be_sent_to(
         await load.wait_acknowledged(MESSAGES_A_CYCLE)
         if killed_before is not None:
             await killed_before.running.wait_output("queue_ends.learned")
+            with trio.fail_after(60):
+                while (await facts_of(killed_before))["tables_not_taken"]:  # noqa: ASYNC110 - another process
+                    await trio.sleep(0.1)
             await master.kill()
         nursery.cancel_scope.cancel()
     acknowledged |= load.acknowledged
@@ -95,5 +99,10 @@ async def rejoin(old: Broker, new: Broker) -> None:
 
 
 async def slave_state(slave: Broker) -> str:
-    _, out, _ = await rmqha("status", "-b", slave.address, "--format", "json")
-    return str(json.loads(out)["ha_client"]["state"])
+    return str((await facts_of(slave))["ha_client"]["state"])
+
+
+async def facts_of(broker: Broker) -> dict[str, Any]:
+    _, out, _ = await rmqha("status", "-b", broker.address, "--format", "json")
+    facts: dict[str, Any] = json.loads(out)
+    return facts

@@ -3,7 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -23,12 +23,14 @@ from tests.broker.group_members import member_of
 from tests.broker.machines import Machine, ask, ha_client_of, pull_request, replication_of, send_request
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import Pair
+from tests.fakes import MemoryNetwork
 from tests.sim.sim_net import SimNet
 
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
 pytest.importorskip("prometheus_client", reason="prometheus-client is in the extra [web]")
 
 from rmqha.metrics.http_server import HttpServer
+from rmqha.metrics.port import MetricsPort, open_port
 from tests.metrics.scrapes import scraped, settings, value
 
 LISTEN = settings()
@@ -510,3 +512,11 @@ async def status_of(client: RemotingClient) -> dict[str, Any]:
     info = await ask(client, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
     told: dict[str, Any] = json.loads(json.loads(info.body)["table"]["rmqhaStatus"])
     return told
+
+
+async def test_a_port_that_is_taken_names_its_key() -> None:
+    network = MemoryNetwork()
+    await network.listen("10.0.0.1", 9913)
+    with pytest.raises(OSError, match=r"metricsListen: .* or change metricsListen"):
+        async with open_port(cast("MetricsPort", None), network, listen="10.0.0.1:9913"):
+            pass
