@@ -41,6 +41,10 @@ _LOOKS_AGAIN_S: Final = 0.5
 _LOOKS_FOR_MASTER_S: Final = 2.0
 _LOOKS_FOR_ANOTHER_S: Final = 2.0
 """Topics that are made one after the other do not wait for that each time."""
+_FOUND_S: Final = 0.2
+"""No longer than it pauses: what is told to a name server comes behind that on one connection."""
+_FINDS_NOTHING_S: Final = 30.0
+"""One that does not say so soon enough where brokers are is not asked for so long."""
 _AGAIN_S: Final = 5.0
 _ANSWER_S: Final = 6.0
 _PAUSE_SHARE: Final = 3
@@ -174,8 +178,9 @@ class NameServers:
             if self.failures.pop(name_server, None):
                 logger.info("name_servers.registered", name_server=name_server)
             if registered_at - looked_at >= _LOOKS_FOR_ANOTHER_S:
-                had_its_place = await _find(client, told.identity) == told.identity.address
-                looked_at = trio.current_time()
+                found = await _find(client, told.identity)
+                had_its_place = found == told.identity.address
+                looked_at = trio.current_time() + (_FINDS_NOTHING_S if found is None else 0.0)
             await trio.sleep_until(registered_at + min(_PAUSE_SHARE * (registered_at - begun_at), _PAUSE_MAX_S))
             await self._wait_for_news(client, told)
             begun_at = trio.current_time()
@@ -251,7 +256,7 @@ class NameServers:
     async def _look_for_another(self, client: RemotingClient, name_server: str, identity: Identity) -> None:
         """A name server that took this broker's registration names another one now, or does not."""
         address = await _find(client, identity)
-        if address not in ("", identity.address) and self._identity() == identity:
+        if address not in (None, "", identity.address) and self._identity() == identity:
             self._taken_places.saw(name_server, identity, address, now=trio.current_time())
 
     def not_registered(self) -> list[str]:
@@ -293,19 +298,21 @@ def _body(topics: dict[str, TopicConfig], data_version: DataVersion) -> dict[str
     return {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
 
 
-async def _find(client: RemotingClient, identity: Identity) -> str:
-    """Where a name server has the broker of this name and id; empty if it does not say."""
+async def _find(client: RemotingClient, identity: Identity) -> str | None:
+    """Where a name server has the broker of this name and id; empty if it has none, None if it does not say at once."""
     try:
-        return (await _addresses(client, identity.broker_name)).get(identity.broker_id, "")
-    except (RemotingError, RemoteProtocolError):
+        return (await _addresses(client, identity.broker_name, timeout_s=_FOUND_S)).get(identity.broker_id, "")
+    except RemoteProtocolError:
         return ""
+    except RemotingError:
+        return None
 
 
-async def _addresses(client: RemotingClient, broker_name: str) -> dict[int, str]:
+async def _addresses(client: RemotingClient, broker_name: str, *, timeout_s: float = _ANSWER_S) -> dict[int, str]:
     """Of the brokers of a name, by their ids. Raises RemotingError or RemoteProtocolError."""
     header = GetRouteInfoRequestHeader(broker_name)  # each broker has a topic of its own name
     request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=encode_header(header))
-    brokers = _route_of(await _ask(client, request)).broker_datas
+    brokers = _route_of(await _ask(client, request, timeout_s=timeout_s)).broker_datas
     return next((dict(broker.broker_addrs) for broker in brokers if broker.broker_name == broker_name), {})
 
 
@@ -323,9 +330,9 @@ def _check_address(address: str) -> None:
         raise RemoteProtocolError(f"the master that it names cannot be reached: {error!s:.200}") from None
 
 
-async def _ask(client: RemotingClient, request: RemotingCommand) -> RemotingCommand:
+async def _ask(client: RemotingClient, request: RemotingCommand, *, timeout_s: float = _ANSWER_S) -> RemotingCommand:
     """The answer. Raises RemotingError, or RemoteProtocolError if it is an error."""
-    answer = await client.invoke(request, timeout_s=_ANSWER_S)
+    answer = await client.invoke(request, timeout_s=timeout_s)
     if answer.code != ResponseCode.SUCCESS:
         remark = f"{answer.remark or 'no reason given'!s:.200}"
         raise RemoteProtocolError(f"request {request.code} is answered with error {answer.code}: {remark}")

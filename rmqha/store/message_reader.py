@@ -31,12 +31,12 @@ _PLACE: Final = fields_struct("queue_id", "queue_offset")
 
 
 class MessageReader:
-    """Reads what is dispatched, and nothing else: consumers see nothing that could still vanish.
+    """Reads what is confirmed, and nothing else: consumers see nothing that could still vanish.
 
-    ``visible_offset()`` is the end of that part of the log. Of it, the last ``in_memory_bytes`` are taken to be in the
-    page cache and may be sent in larger portions (spec: remoting §2.5, batch limits). ``on_damaged(queue, index)``
-    is told of a unit that does not lead to its record, ``on_given(queue, first, count)`` of where what a
-    pull is answered with comes from.
+    ``visible_offset()`` is the end of that part of the log; in queues is what is dispatched of it. The last
+    ``in_memory_bytes`` before it are taken to be in the page cache and may be sent in larger portions (spec: remoting
+    §2.5, batch limits). ``on_damaged(queue, index)`` is told of a unit that does not lead to its record,
+    ``on_given(queue, first, count)`` of where what a pull is answered with comes from.
     """
 
     def __init__(
@@ -156,6 +156,13 @@ class MessageReader:
     def look_message_by_offset(self, phy_offset: int) -> memoryview | None:
         """The record that starts at ``phy_offset``; None if none does, or if it may not be seen."""
         return self._log.record_at(phy_offset, end=self._visible_offset())
+
+    def stored_message_at(self, phy_offset: int) -> memoryview | None:
+        """Likewise, whatever may be seen here: who read it may have done so from a slave, which had it confirmed first.
+
+        For what is stored again behind it.
+        """
+        return self._log.record_at(phy_offset, end=self._log.max_offset)
 
     def physical_offset_of(self, record: memoryview) -> int:
         """Where a record that was read here lies in the log."""

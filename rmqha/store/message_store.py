@@ -69,6 +69,7 @@ class DefaultMessageStore:
         self.earliest_message_time_ms: Final = parts.reader.earliest_message_time_ms
         self.earliest_message_time_in_queue_ms: Final = parts.reader.earliest_message_time_in_queue_ms
         self.look_message_by_offset: Final = parts.reader.look_message_by_offset
+        self.stored_message_at: Final = parts.reader.stored_message_at
         self.store_time_in_queue: Final = parts.reader.store_time_in_queue
         self.get_max_offset_in_queue: Final = parts.reader.get_max_offset_in_queue
         self.get_min_offset_in_queue: Final = parts.reader.get_min_offset_in_queue

@@ -115,7 +115,16 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
         flush_queues=_make_flush_queues(
             options, queues, checkpoint, flush=flush, reput=reput, index=index, flags=flags
         ),
-        reader=_make_reader(log, queues, options=options, role=role, reput=reput, rebuild=queue_rebuild, given=given),
+        reader=_make_reader(
+            log,
+            queues,
+            options=options,
+            role=role,
+            reput=reput,
+            confirm_offset=confirm_offset,
+            rebuild=queue_rebuild,
+            given=given,
+        ),
         cleaner=CleanCommitLogService(
             disk,
             log.files,
@@ -149,13 +158,14 @@ def _make_reader(
     options: StoreOptions,
     role: Role,
     reput: ReputMessageService,
+    confirm_offset: ConfirmOffset,
     rebuild: QueueRebuildService,
     given: DamagedRecords,
 ) -> MessageReader:
     return MessageReader(
         log,
         queues,
-        visible_offset=lambda: reput.reput_from_offset,
+        visible_offset=lambda: max(reput.reput_from_offset, confirm_offset.value()),
         in_memory_bytes=options.in_memory_bytes,
         role=role,
         on_damaged=rebuild.suspect,

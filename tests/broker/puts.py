@@ -7,6 +7,7 @@ import trio
 
 from rmqha.broker.puts.durability import Answer, Durability, ReplicaPromise
 from rmqha.broker.puts.put_service import PutMessageService
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.replication.watermark import Watermark
 from rmqha.store.message_store import DefaultMessageStore
@@ -52,15 +53,29 @@ class Replicas:
 @asynccontextmanager
 async def waiting_for_replicas() -> AsyncIterator[tuple[PutMessageService, DefaultMessageStore, Replicas]]:
     """A service on a broker's store whose topic ``t`` is there; it is not run."""
+    async with waiting_for_topics() as (service, store, replicas, _):
+        yield service, store, replicas
+
+
+@asynccontextmanager
+async def waiting_for_topics() -> AsyncIterator[
+    tuple[PutMessageService, DefaultMessageStore, Replicas, TopicConfigManager]
+]:
+    """Likewise, with its topics."""
     machine, replicas = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"}), Replicas()
     async with machine.broker() as broker, machine.client() as client:
         await ask(client, send_request(b"", topic="t"))  # makes the first segment
         promise = ReplicaPromise(replicas, 3.0)
         durability = Durability(broker.store, clock=trio.current_time, flush=None, replica=promise)
-        yield PutMessageService(broker.store, broker.topics, durability, refusal=lambda: ""), broker.store, replicas
+        yield (
+            PutMessageService(broker.store, broker.topics, durability, refusal=lambda: ""),
+            broker.store,
+            replicas,
+            broker.topics,
+        )
 
 
-def record(body: bytes) -> PreparedRecord:
-    """A message to the topic ``t``."""
+def record(body: bytes, topic: str = "t") -> PreparedRecord:
+    """A message to a topic."""
     host = bytes(8)
-    return prepare("t", body, queue_id=0, born_timestamp_ms=0, born_host_raw=host, store_host_raw=host)
+    return prepare(topic, body, queue_id=0, born_timestamp_ms=0, born_host_raw=host, store_host_raw=host)

@@ -163,6 +163,31 @@ async def test_a_name_server_that_does_not_answer_is_waited_for_once(
         assert "last" in known_at(names)
 
 
+async def test_a_name_server_that_takes_brokers_and_tells_of_none_keeps_nobody_waiting(
+    net: SimNet, autojump_clock: MockClock
+) -> None:
+    """Asked who else is there, it did not answer for six seconds, in which it was told of no topic."""
+    known = set[str]()
+
+    def register(_connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        known.update(java_json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"])
+        return RemotingCommand(ResponseCode.SUCCESS, ext_fields=encode_header(RegisterBrokerResponseHeader("", "")))
+
+    dispatcher = RequestDispatcher()
+    dispatcher.register(RequestCode.REGISTER_BROKER, register)
+    dispatcher.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _connection, _request: None)
+    listener = await net.host(ADDRESS).mount().listen(ADDRESS, 9876)
+    machine = Machine(net, MASTER, ALONE | {"namesrvAddr": NAMESRV})
+    async with trio.open_nursery() as nursery, machine.broker():
+        nursery.start_soon(RemotingServer(dispatcher, limits=remoting_limits()).serve, listener)
+        await eventually(lambda: "TBW102" in known)
+        for number in range(40):
+            await trio.sleep(3)
+            assert await took(machine, send_request(b"x", topic=f"t{number}")) < LIMIT_S
+            assert f"t{number}" in known
+        nursery.cancel_scope.cancel()
+
+
 async def test_one_of_two_that_is_not_there_keeps_nobody_waiting(net: SimNet, autojump_clock: MockClock) -> None:
     async with registered(net, "10.7.7.8:9876") as (machine, names):
         await trio.sleep(60)

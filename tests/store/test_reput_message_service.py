@@ -96,8 +96,12 @@ async def test_a_further_limit_holds_dispatch_back_until_it_moves(autojump_clock
         store.confirm()
         await trio.sleep(1)
         assert store.reput_from_offset == first.end_offset, "no part of a record"
+        assert store.look_message_by_offset(first.wrote_offset) is not None
+        assert store.look_message_by_offset(second.wrote_offset) is None
+        assert store.stored_message_at(second.wrote_offset) is not None, "a slave may show it already"
         replicated = second.end_offset
         store.confirm()
+        assert store.look_message_by_offset(second.wrote_offset) is not None, "before it is dispatched"
         await dispatched(store)
         assert store.get_max_offset_in_queue("TopicTest", 0) == 2
 

@@ -116,7 +116,7 @@ class SendBackProcessor:
 
     def _find_message(self, offset: int) -> StoredMessage:
         """What lies at ``offset``, where a consumer says to have found it. Raises as :meth:`_make_record`."""
-        view = self._store.look_message_by_offset(offset)
+        view = self._store.stored_message_at(offset)
         if view is None:
             raise _none_there(offset)
         return decode_message(view)

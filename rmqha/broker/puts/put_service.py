@@ -126,6 +126,7 @@ class PutMessageService:
         refusal: Callable[[], str],
     ) -> None:
         self._store = store
+        self._topics: Final = topics
         self._untold: Final = topics.untold
         self._durability = durability
         self.refusal: Final = refusal
@@ -175,13 +176,15 @@ class PutMessageService:
     def _append_held(
         self, topic: str, puts: list[Put[Asked]], caller: PutCaller[Asked], saved: bool, _count: int
     ) -> None:
+        """Have them appended in turns: a thousand connections may have waited for one topic."""
         self._held_bytes -= _size_of(puts)
         with caller.fenced():
-            if saved:
-                self._append(puts, caller)
+            if saved and self._topics.select(topic) is not None:
+                self._put_off(puts, caller)
                 return
-            remark = f"topic {topic} is new and could not be saved to topics.json: nothing is stored"
-            self._answer(puts, [AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=remark)] * len(puts), caller)
+            what = "was deleted meanwhile" if saved else "is new and could not be saved to topics.json"
+            result = AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"topic {topic} {what}: nothing is stored")
+            self._answer(puts, [result] * len(puts), caller)
 
     def _append(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
         """Append what can be appended now; the rest is left to :meth:`run`, and everything after it too."""
