@@ -1,6 +1,8 @@
 """The parts of a store, made and wired: what each has to know of the others is said here and nowhere else."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -90,6 +92,7 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
     if options.message_index_enable:
         builders.append(CommitLogDispatcherBuildIndex(index, lambda: reput.reput_from_offset))
     reput = ReputMessageService(log, builders, flags=flags, confirm_offset=confirm_offset.value)
+    seen = partial(_seen, reput, confirm_offset)
     queue_rebuild = QueueRebuildService(disk, log, queues, reput=reput, flags=flags)
     flush = make_flush_service(log, flags, options=options, on_flushed=reput.wakeup)
     given = DamagedRecords(log)
@@ -111,20 +114,11 @@ def make_parts(ground: StoreGround, log: StoreLog, *, role: Role) -> StoreParts:
         queue_rebuild=queue_rebuild,
         damaged_records=given,
         index=index,
-        index_query=IndexQuery(lambda: index.files, log, visible_offset=lambda: reput.reput_from_offset),
+        index_query=IndexQuery(lambda: index.files, log, visible_offset=seen),
         flush_queues=_make_flush_queues(
             options, queues, checkpoint, flush=flush, reput=reput, index=index, flags=flags
         ),
-        reader=_make_reader(
-            log,
-            queues,
-            options=options,
-            role=role,
-            reput=reput,
-            confirm_offset=confirm_offset,
-            rebuild=queue_rebuild,
-            given=given,
-        ),
+        reader=_make_reader(log, queues, options=options, role=role, seen=seen, rebuild=queue_rebuild, given=given),
         cleaner=CleanCommitLogService(
             disk,
             log.files,
@@ -151,21 +145,25 @@ def _make_index(ground: StoreGround, log: Log, checkpoint: StoreCheckpoint) -> I
     )
 
 
+def _seen(reput: ReputMessageService, confirm_offset: ConfirmOffset) -> int:
+    """The end of what may be seen."""
+    return max(reput.reput_from_offset, confirm_offset.value())
+
+
 def _make_reader(
     log: Log,
     queues: ConsumeQueueTable,
     *,
     options: StoreOptions,
     role: Role,
-    reput: ReputMessageService,
-    confirm_offset: ConfirmOffset,
+    seen: Callable[[], int],
     rebuild: QueueRebuildService,
     given: DamagedRecords,
 ) -> MessageReader:
     return MessageReader(
         log,
         queues,
-        visible_offset=lambda: max(reput.reput_from_offset, confirm_offset.value()),
+        visible_offset=seen,
         in_memory_bytes=options.in_memory_bytes,
         role=role,
         on_damaged=rebuild.suspect,

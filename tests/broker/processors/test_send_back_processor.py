@@ -264,7 +264,7 @@ async def test_bytes_inside_a_body_are_no_message_that_can_do_harm(
 async def test_what_is_stored_is_taken_back_before_it_is_dispatched(
     machine: Machine, autojump_clock: MockClock
 ) -> None:
-    """Who has it may have it from a slave, which dispatches earlier; clients that take any answer for success lost it."""
+    """It may come from a slave, which dispatches earlier; clients that take any answer for success lost it."""
     async with machine.broker() as broker, machine.client() as client:
         await consumed(client)
         assert (await ask(client, send_back(0))).code == ResponseCode.SUCCESS
