@@ -32,6 +32,7 @@ class Installed:
         self.slave = InstalledBroker(directory / "slave", {"brokerRole": "SLAVE", "brokerId": 1, **common})
         self.master.conf["haPeers"] = self.slave.ha_address
         self.slave.conf |= {"haMasterAddress": self.master.ha_address, "masterAddress": self.master.address}
+        self.slave.conf["haPeers"] = self.master.ha_address
         self.data = directory / "data"
         self.names = {
             "MASTER": self.master.address,
@@ -212,4 +213,15 @@ async def test_a_master_gets_a_new_disk(installed: Installed) -> None:
         await installed.shell.run(start)
         assert "catch_up" in installed.master.running.output()
         assert installed.master.conf_file.read_text() == before
+        await installed.check_has(100)
+
+
+async def test_the_slave_is_made_master_and_the_master_its_slave(installed: Installed) -> None:
+    name, stop, promote, rejoin = commands_of(PAGE, "Another master")
+    assert re.findall(r"^(\w+)=", name, re.MULTILINE) == ["HA"]
+    async with installed.running():
+        await installed.shell.run(stop)
+        await installed.shell.run(promote)
+        await installed.shell.run(rejoin, HA=installed.slave.ha_address)
+        installed.master, installed.slave = installed.slave, installed.master
         await installed.check_has(100)
