@@ -80,7 +80,9 @@ def test_a_corrupt_log_is_dumped_up_to_the_bad_record_and_can_be_continued(tmp_p
     captured = capsys.readouterr()
     assert len(captured.out.splitlines()) == 5
     assert f"corrupt log at physical offset {bad['physicalOffset']}" in captured.err
-    rest = dump(capsys, store, "--from-offset", str(bad["physicalOffset"] + 1))
+    advised = captured.err.rpartition("--from-offset ")[2].split()[0]
+    assert int(advised) == bad["physicalOffset"] + 1, "where it was it would fail again"
+    rest = dump(capsys, store, "--from-offset", advised)
     assert [line["physicalOffset"] for line in rest] == [message["physicalOffset"] for message in messages[6:]]
 
 
