@@ -131,6 +131,9 @@ def test_the_disk_of_all_but_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(OsDisk, "usage", lambda _, path, at=usage, log=good: at if path == "/proc" else log)
         ((level, what),) = levels(doctor_host.check_disk(apart))
         assert (level, said in what) == ("fail", True)
+    filling = DiskUsage(1 << 40, 1 << 39, 90, read_only=False)  # at the limit, and far above diskMaxUsedSpaceRatio
+    monkeypatch.setattr(OsDisk, "usage", lambda _, path: filling if path == "/proc" else good)
+    assert levels(doctor_host.check_disk(apart)) == []
 
 
 def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
