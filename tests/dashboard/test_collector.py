@@ -120,6 +120,19 @@ async def test_one_that_nobody_knows_and_that_does_not_answer_is_forgotten(autoj
         assert B not in {address for _, address, _ in asker.asked}
 
 
+async def test_one_that_is_silent_is_known_as_long_as_a_name_server_names_it(autojump_clock: MockClock) -> None:
+    asker = FakeAsker(pair())
+    asker.registered[NAMES] = (NamedBroker(A, "a"), NamedBroker(B, "a", is_slave=True))
+    async with collecting(asker, NAMES) as collector:
+        silent = collector.watched[B]
+        del asker.tables[B]
+        await trio.sleep(2 * FORGOTTEN_AFTER_S)
+        assert collector.watched[B] is silent, "with its last answer"
+        asker.registered[NAMES] = (NamedBroker(A, "a"),)
+        await trio.sleep(FORGOTTEN_AFTER_S + LOOKS_AROUND_AFTER_S)
+        assert list(collector.watched) == [A]
+
+
 async def test_a_name_server_that_was_silent_at_first_is_no_broker_once_it_answers(autojump_clock: MockClock) -> None:
     asker = FakeAsker(pair())
     asker.registered[NAMES] = OSError("refused")
