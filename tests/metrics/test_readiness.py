@@ -1,4 +1,4 @@
-"""Whether a master is ready whose slaves lag."""
+"""Whether a master is ready whose slaves lag, and a slave that follows nobody who takes messages."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -50,3 +50,27 @@ def test_as_many_slaves_as_a_send_needs_have_to_acknowledge_in_time(
 ) -> None:
     """A slower one more costs no send."""
     assert why_not_ready(master(*lags_s, slaves_needed=needed)) == reasons
+
+
+def slave(**facts: Any) -> BrokerController:
+    """One that follows, and can write."""
+    broker: Any = SimpleNamespace(
+        stopping=SimpleNamespace(is_set=lambda: False),
+        server=object(),
+        store=SimpleNamespace(
+            role=SimpleNamespace(kind=RoleKind.SLAVE),
+            running_flags=SimpleNamespace(final_error=None, refusal=str),
+        ),
+        replication=SimpleNamespace(
+            final_error=None, facts=lambda: {"ha_client": {"state": "transfer", "last_error": ""}} | facts
+        ),
+    )
+    return cast(BrokerController, broker)
+
+
+def test_slaves_that_follow_each_other_are_not_ready() -> None:
+    """Each is connected to the next, and none of them has a master."""
+    assert why_not_ready(slave(circle=None)) == []
+    assert why_not_ready(slave(circle="10.0.0.2, which this one follows, follows this one")) == [
+        "10.0.0.2, which this one follows, follows this one"
+    ]
