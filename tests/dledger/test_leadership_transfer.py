@@ -64,3 +64,17 @@ def test_who_follows_another_leader_by_now_does_not_take_over_from_it(transferee
     transferee.take(transferee.second)
     assert transferee.elections == []
     assert transferee.codes == [Code.INCONSISTENT_TERM]
+
+
+def test_who_is_being_stopped_takes_over_from_nobody(transferee: Transferee) -> None:
+    """Its leader would hand over to one who is gone the moment after, and nobody would lead."""
+    transferee.take(transferee.second)
+    follow(transferee.store, 2)
+    transferee.transfer.step(now=0.2)
+    assert transferee.codes == [Code.INCONSISTENT_TERM], "what came before is settled"
+    transferee.transfer.leave(lambda _code: None)
+    transferee.transfer.handle(
+        LeadershipTransferRequest(2, LEADER, "n0", transferee.second.index), transferee.codes.append, now=0.3
+    )
+    assert transferee.codes[1:] == [Code.TAKE_LEADERSHIP_FAILED]
+    assert len(transferee.elections) == 1

@@ -426,6 +426,22 @@ async def test_a_groups_lag_and_its_members(autojump_clock: MockClock) -> None:
         assert value(samples, "rmqha_group_members", topic="t", group="g") == 1
 
 
+async def test_a_queue_consumed_beyond_its_end_hides_no_lag_of_another(autojump_clock: MockClock) -> None:
+    """A queue that was cut ends before the place to which its group has come."""
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, machine.client() as client:
+        for queue_id in (0, 0, 0, 1):
+            await ask(client, send_request(b"x", queue_id=queue_id))
+        await commit(client, 0, group="g", topic="t")
+        await commit(client, 5, group="g", topic="t", queue_id=1)
+        await trio.sleep(1)
+        async with scraped(broker, machine.net) as monitoring:
+            samples = await monitoring.scrape()
+            print([s for s in samples.items() if 'group' in str(s) or 'producer_offset' in str(s)], broker.offsets.query_offsets("g","t"), broker.topics.select("t"))
+        assert value(samples, "rocketmq_group_diff", topic="t", group="g") == 3
+        assert value(samples, "rocketmq_group_consume_total_offset", topic="t", group="g") == 5
+
+
 async def test_strangers_are_counted_by_port(autojump_clock: MockClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1", LISTEN)
     async with machine.broker() as broker, scraped(broker, machine.net) as monitoring:
