@@ -391,6 +391,28 @@ async def test_segments_removed_by_hand_are_forgotten(autojump_clock: MockClock,
         assert store.running_flags.final_error is None
 
 
+async def test_where_queues_end_is_saved_when_segments_were_removed_by_hand(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    """The last messages of some may have gone with them: after a start those would begin at 0."""
+    told: list[tuple[int, int]] = []
+
+    async def before_deleting(offset: int) -> bool:
+        await trio.lowlevel.checkpoint()
+        told.append((offset, store.min_offset))
+        return True
+
+    async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
+        store.cleaner.before_deleting = before_deleting
+        await five_segments(store)
+        for number in range(2):
+            del machine.device.files[f"/store/commitlog/{number * SEGMENT:020d}"]
+        assert await store.cleaner.clean() == 0
+        assert told == [(2 * SEGMENT, 2 * SEGMENT)]
+        assert await store.cleaner.clean() == 0
+        assert len(told) == 1, "nothing has gone since"
+
+
 async def test_dispatch_goes_on_behind_segments_removed_by_hand(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         store.connect_replication(confirmed=lambda: SEGMENT)
