@@ -320,3 +320,32 @@ async def test_what_a_new_master_takes_in_places_that_were_read_already_is_read(
                 await send(another, 1, first=105)
                 assert await read(consumer, 1) == [b"105"]
             nursery.cancel_scope.cancel()
+
+
+async def test_what_a_new_master_takes_is_read_though_the_last_pull_brought_only_other_tags(
+    autojump_clock: MockClock,
+) -> None:
+    """Places that a pull has passed over were read as well: the cut is noticed behind them, too."""
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with (
+        cluster_of(broker) as cluster,
+        cluster.producer() as producer,
+        cluster.consumer(tags="a", batch_size=10) as consumer,
+    ):
+        await send(producer, 9, tags="a")
+        broker.now_ms += 60_000
+        await send(producer, 1, first=9, tags="a")
+        await send(producer, 20, first=10, tags="b")
+        assert await read(consumer, 10) == numbers(10)
+        assert await consumer.poll(timeout_s=1) == []
+        assert broker.pulls[-1].queue_offset == 20, "where a pull of other tags alone has led"
+        await broker.die()
+        del broker.log.records["T", 0][10:]
+        broker.now_ms += 60_000
+        again = FakeBroker(log=broker.log)
+        again.topics, again.now_ms = broker.topics, broker.now_ms
+        await cluster.start(again)
+        async with cluster.producer() as another:
+            await send(another, 5, first=100, tags="a")
+            assert await read(consumer, 6) == [b"9", *(b"%d" % n for n in range(100, 105))], "what came next, at least"
