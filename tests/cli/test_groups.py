@@ -12,6 +12,7 @@ from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
 Output = pytest.CaptureFixture[str]
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
+NS = "10.0.0.9:9876"
 RESET = ["groups", "reset", "billing", "--topic", "orders", "-b", A]
 MEMBER = {"clientId": "c@1", "clientAddr": "10.0.0.7:5000", "language": "JAVA", "version": 399}
 
@@ -125,6 +126,18 @@ def test_a_plan_changes_nothing_and_is_what_is_done(
     assert [(code, fields["commitOffset"]) for code, fields in changes(fake_brokers)] == [
         (RequestCode.UPDATE_CONSUMER_OFFSET, str(offset)) for offset in wanted
     ]
+
+
+def test_a_broker_that_is_away_is_told_by_the_exit_code_though_the_others_are_changed(
+    fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """A name server still names it; a script goes by whether all was done."""
+    known = {name: {"brokerName": name, "cluster": "c", "brokerAddrs": {"0": at}} for name, at in (("a", A), ("b", B))}
+    names = answer({"brokerAddrTable": known, "clusterAddrTable": {"c": list(known)}})
+    fake_brokers.answers = {NS: {RequestCode.GET_BROKER_CLUSTER_INFO: names}, A: broker()}
+    assert run([*RESET[:-1], NS, "--to", "latest", "--execute"]) == 3
+    assert f"the broker at {B} cannot be reached" in capsys.readouterr().err
+    assert [fields["commitOffset"] for _, fields in changes(fake_brokers)] == ["10", "10"]
 
 
 @pytest.mark.parametrize(("answered", "code"), [(0, 0), (3, 0), (1, 1)])
