@@ -148,6 +148,31 @@ async def test_where_a_record_is_damaged_the_next_step_is_told(
     assert "rmqha log verify" in failure.hint
 
 
+async def test_each_time_that_no_broker_answers_is_told_once(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    told = []
+    async with cluster_of(broker) as cluster, trio.open_nursery() as nursery:
+        monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
+        nursery.start_soon(tail_messages, plan(broker, start=End(), follow=True))
+        await trio.sleep(1)
+        for number in range(2):
+            await broker.die()
+            await trio.sleep(60)
+            broker = FakeBroker(log=broker.log)
+            broker.topics["T"] = 1
+            await cluster.start(broker)
+            async with open_producer(broker.address, network=cluster.network) as producer:
+                await send(producer, 1, first=number)
+            await trio.sleep(60)
+            out, err = capsys.readouterr()
+            told.append(([line for line in out.splitlines() if line.isdigit()], err.count("waiting for a broker")))
+        nursery.cancel_scope.cancel()
+    assert told == [(["0"], 1), (["1"], 1)]
+
+
 async def test_a_queue_that_appears_meanwhile_is_for_the_next_time(capsys: Output) -> None:
     consumer = FakeConsumer()
     poll = consumer.poll
