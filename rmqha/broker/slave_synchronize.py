@@ -15,7 +15,7 @@ import trio
 from rmqha.broker.master_link import REFUSED_ACCOUNT, MasterLink
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
-from rmqha.broker.tables.heard_logs import HeardLogs, smaller_than_known, without_decided, without_known
+from rmqha.broker.tables.heard_logs import HeardLogs, cut_at, smaller_than_known, without_decided, without_known
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.offset_table import (
     TOPIC_GROUP_SEPARATOR,
@@ -73,7 +73,8 @@ class SlaveSynchronize:
     Attributes:
         failure: why a table could not be taken over the last time; empty if all were.
         rounds: how often all were.
-        is_in_step: whether all were, of a master that had them, in this process.
+        taken_at: when the last round began in which all were, of a master that had them (trio's clock).
+        taken_to: where that one's log ended then.
         origin: whose tables those were, of the last round in which all were.
         has_taken: whether all were since :meth:`run` began.
         are_its_lost: the master's tables were lost, and it has yet to hear a peer of its: what is known later here
@@ -91,7 +92,8 @@ class SlaveSynchronize:
         self._told_before: tuple[BrokerProcess | None, OffsetTable] = None, {}
         self.failure = ""
         self.rounds = 0
-        self.is_in_step = False
+        self.taken_at, self.taken_to = -inf, 0
+        self._told_end = 0
         self.origin = TablesOrigin()
         self.has_taken = False
         self._awaited_since = inf
@@ -153,12 +155,12 @@ class SlaveSynchronize:
         All of them from ``listenPort``: RocketMQ's slaves ask for topics on ``listenPort - 2``, where firewalls forget
         about them (#2819), but its masters answer on both.
         """
-        failures, origin, self.are_its_lost = list[str](), TablesOrigin(), False
+        failures, origin, self.are_its_lost, now = list[str](), TablesOrigin(), False, trio.current_time()
         try:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
                 self.are_its_lost = origin.are_awaited
-                self._check_are_its(origin, term, now=trio.current_time())
+                self._check_are_its(origin, term, now=now)
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -177,7 +179,8 @@ class SlaveSynchronize:
             self._told_before = None, {}
         if not failure:
             self.rounds, self.origin = self.rounds + 1, origin
-            self.is_in_step = self.is_in_step or not self.are_its_lost
+            if origin.log_end < 0 or not self.are_its_lost:
+                self.taken_at, self.taken_to = now, self._told_end if origin.log_end < 0 else origin.log_end
         self.has_taken = self.has_taken or not failure
 
     def _check_are_its(self, origin: TablesOrigin, term: int | None, *, now: float) -> None:
@@ -239,7 +242,7 @@ class SlaveSynchronize:
                 log_end = max(log_end, await ask_log_end(client))
             told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             has_stamps, heard = changed is not None, heard or HeardLogs(log_end)
-            as_late_as = min(log_end, origin.log_end) if origin.log_end >= 0 else log_end
+            as_late_as = origin.log_end if origin.log_end >= 0 else log_end
             if not has_stamps and may_follow:
                 as_late_as = min(as_late_as, heard.end)
             later, changed = await self._later(told, changed, as_late_as=as_late_as, heard=heard, sets_back=sets_back)
@@ -247,11 +250,12 @@ class SlaveSynchronize:
                 takes_unknown = takes_unknown or groups.data_version[1] > self._groups.data_version[1]
                 later = await self._behind(next_offset, told, later if takes_unknown else {})
             if ends is not None:
-                later = await _cut(later, ends)
+                later = await cut_at(later, ends)
             if topics:
-                topics, used_since = await self._without_new(heard.topics_by_now(as_late_as, topics), first_stored_from)
+                topics = heard.topics_by_now(as_late_as, topics, self._topics.select)
+                topics, used_since = await self._without_new(topics, first_stored_from)
                 self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
-            self._groups.merge(heard.groups_by_now(as_late_as, groups), is_lost=is_lost)
+            self._groups.merge(heard.groups_by_now(as_late_as, groups, self._groups.select), is_lost=is_lost)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             await self._offsets.merge_from_master(later, changed=changed)
             heard.note(as_late_as, has_stamps=has_stamps)
@@ -378,17 +382,8 @@ class SlaveSynchronize:
     async def _take_over_delay_offsets(self, client: RemotingClient) -> None:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""
         offsets = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
-        self._delay_offsets.take_over(offsets, log_end=await ask_log_end(client))
-
-
-async def _cut(told: OffsetTable, ends: Mapping[QueueKey, int]) -> OffsetTable:
-    table: OffsetTable = {}
-    for seen, (key, queues) in enumerate(told.items(), 1):
-        if seen % _LOOKED_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
-        topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
-        table[key] = {queue_id: min(offset, ends.get((topic, queue_id), 0)) for queue_id, offset in queues.items()}
-    return table
+        self._told_end = await ask_log_end(client)
+        self._delay_offsets.take_over(offsets, log_end=self._told_end)
 
 
 def _decode_offsets(value: dict[str, Any]) -> tuple[OffsetTable, Mapping[str, int] | None]:

@@ -286,7 +286,7 @@ def test_the_time_of_a_table_is_one_stamp_and_none_that_no_clock_has() -> None:
         name: TopicConfig(name) for name in (f"a-topic-of-thirty-characters-{number:06d}" for number in range(12000))
     }
     for timestamp in (500, 1 << 60):
-        told = heard.topics_by_now(10, TopicTable((timestamp, 7), topics))
+        told = heard.topics_by_now(10, TopicTable((timestamp, 7), topics), topics.get)
         stamps.adopt_newer(stamps.of_told(told.topics, told.changed or {}))
         assert stamps.to_json() == {"deleted": 1000}
         assert bool(told.changed) == (timestamp == 500)

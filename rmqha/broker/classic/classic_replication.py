@@ -136,7 +136,7 @@ class ClassicReplication:
 
     def _make_taken_tables(self) -> TakenTables:
         root, is_slave = self._config.store_path_root_dir, self._config.is_slave
-        return TakenTables(root, self._store, self._metadata, is_slave=is_slave)
+        return TakenTables(root, self._store, self._metadata, self.slave_synchronize, is_slave=is_slave)
 
     def _make_ha_client(self, chance: Callable[[], float]) -> HAClient:
         client = HAClient(
@@ -293,7 +293,7 @@ class ClassicReplication:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ha_service.run)
             nursery.start_soon(self._names.run)
-            nursery.start_soon(self._taken_tables.run, self.slave_synchronize, self._is_joined)
+            nursery.start_soon(self._taken_tables.run, self._is_joined)
             if self.ha_client is not None and self._followed is not None:
                 nursery.start_soon(self.ha_client.run)
                 nursery.start_soon(self._followed.run, self.ha_client)

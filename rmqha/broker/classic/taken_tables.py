@@ -1,6 +1,7 @@
 """TakenTables: whether a slave's store has had its master's tables, kept beside it: as a master it would lack them."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 import structlog
@@ -24,6 +25,8 @@ _LOOKS_S: Final = 2.0
 """Where nothing is missing; a slave takes tables over every ten seconds."""
 _FAILS_S: Final = 60.0
 """So long tables may be those of before while the log goes on."""
+_IN_STEP_S: Final = 20.0
+"""RocketMQ's slaves are a round behind, too: of tables that differ by that the log says which are later."""
 _LACKS: Final = (
     "this slave has not had all of its master's topics, groups and consumers' offsets since its store was made or lost "
     "them, or could not have them while the log went on, or its master had yet to be told by its peers what it lost: "
@@ -38,16 +41,26 @@ _NEVER_HAD: Final = (
 class TakenTables:
     """Of one store; without a note nothing is known to be missing, as of stores that RocketMQ made."""
 
-    def __init__(self, root: str, store: DefaultMessageStore, metadata: MetadataService, *, is_slave: bool) -> None:
-        """Nothing is looked at yet; ``root`` is the store's ``storePathRootDir``."""
+    def __init__(
+        self,
+        root: str,
+        store: DefaultMessageStore,
+        metadata: MetadataService,
+        taken: SlaveSynchronize,
+        *,
+        is_slave: bool,
+    ) -> None:
+        """Nothing is looked at yet; ``root`` is the store's ``storePathRootDir``, ``taken`` asks a slave's master."""
         self._own: Final = StoreNote(store.disk, f"{root}/{TABLES_NOT_TAKEN}")
         self._masters: Final = StoreNote(store.disk, f"{root}/{MASTERS_TABLES_LOST}")
         self._store: Final = store
         self._metadata: Final = metadata
         self._is_slave: Final = is_slave
         self._not_noted = ""
+        self._taken: Final = taken
+        self._taken_at = -inf
         self._as_late_as = -1
-        """Of a slave that has had no tables yet in this process: where the log here ended when it had its last ones."""
+        """Of a slave: where the log ended when it had its master's tables last."""
 
     @property
     def _is_noted(self) -> bool:
@@ -62,7 +75,20 @@ class TakenTables:
     def origin(self) -> TablesOrigin:
         """What those that ask this slave are told of its tables; a master that asks may be why some are awaited."""
         lack_some = self._is_slave and self._own.is_there
-        return TablesOrigin(are_awaited=bool(self.lack), lack_some=lack_some, log_end=self._as_late_as)
+        is_in_step = self._look()
+        return TablesOrigin(
+            are_awaited=bool(self.lack), lack_some=lack_some, log_end=self._as_late_as, is_in_step=is_in_step
+        )
+
+    def _look(self) -> bool:
+        """Whether the last round was a while ago at most: then the tables are as late as the log here, still."""
+        taken = self._taken
+        if taken.taken_at > self._taken_at:
+            self._taken_at, self._as_late_as = taken.taken_at, taken.taken_to
+        is_in_step = trio.current_time() < self._taken_at + _IN_STEP_S
+        if is_in_step:
+            self._as_late_as = max(self._as_late_as, self._store.max_offset)
+        return is_in_step
 
     async def begin(self, *, were_lost: bool) -> bool:
         """Before anything is saved: note of a slave that it has no table yet; of a master see what a slave noted.
@@ -78,8 +104,9 @@ class TakenTables:
         """
         looked = [note.look() for note in (self._own, self._masters)]  # at both
         if self._is_slave:
-            found = self._metadata.found.log_end
-            self._as_late_as = found if found >= 0 else self._store.max_offset
+            found = self._metadata.found
+            is_of_log = found.is_in_step or found.log_end < 0
+            self._as_late_as = max(found.log_end, self._store.max_offset) if is_of_log else found.log_end
         metadata, is_noted = self._metadata, any(looked)
         if not self._is_slave and is_noted:
             metadata.had_topics = False  # those that are there a slave made of its log
@@ -95,21 +122,20 @@ class TakenTables:
         if not self._is_slave:
             await self._forget()
 
-    async def run(self, taken: SlaveSynchronize, is_joined: Callable[[], bool]) -> None:
+    async def run(self, is_joined: Callable[[], bool]) -> None:
         """Keep the note of a slave until its master's tables are here, and saved, and are all that its group has.
 
         What a master tells whose peers have yet to tell it what it lost may not be all. What cannot be had of one
         whose log goes on here is noted, too, after a while.
         """
-        seen, failed_s, looked_at = 0, 0.0, trio.current_time()
+        taken, seen, failed_s, looked_at = self._taken, 0, 0.0, trio.current_time()
         while self._is_slave:
+            self._look()
             now, is_failing = trio.current_time(), bool(taken.failure) and not taken.are_its_lost
             failed_s = failed_s + (now - looked_at if is_joined() else 0.0) if is_failing else 0.0
             looked_at = now
             if failed_s >= _FAILS_S:
                 await self._make(self._own)
-            if taken.is_in_step:
-                self._as_late_as = -1
             if taken.rounds > seen and taken.origin.are_awaited:
                 await self._make(self._masters)
             elif taken.rounds > seen and self._is_noted:

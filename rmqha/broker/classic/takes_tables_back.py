@@ -129,7 +129,7 @@ class TakesTablesBack:
         """What those that ask this master are told of its tables."""
         if not self.are_awaited:
             return TablesOrigin()
-        return TablesOrigin(are_awaited=True, log_end=self._heard.end, heard_to=self._heard.heard_to)
+        return self._heard.origin(has_decided=self._metadata.has_decided)
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -338,8 +338,7 @@ class TakesTablesBack:
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
         self._has_own_offsets = self._metadata.had_offsets and not (is_noted or are_noted_lost)
-        heard_to = self._metadata.found.heard_to
-        self._heard = HeardLogs(self._store.max_offset if had_topics else 0, heard_to=heard_to)
+        self._heard = HeardLogs(self._store.max_offset if had_topics else 0, found=self._metadata.found)
         self._began_at = trio.current_time()
         if why := self.why_awaited():
             logger.warning("master_link.tables_awaited", reason=why)

@@ -28,12 +28,16 @@ class ChangeStamps:
 
     What has none was made by clients, or is from before there were stamps: in a table that RocketMQ has written it is
     as late as the table (:meth:`date_all`). Where there are too many the first ones that were noted go.
+
+    Attributes:
+        has_noted: whether anything was said here, in this process.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms: Final = now_ms
         self._stamps: dict[str, int] = {}
         self._size = self._last = self._all = 0
+        self.has_noted = False
 
     def __bool__(self) -> bool:
         return bool(self._stamps or self._all)
@@ -57,6 +61,7 @@ class ChangeStamps:
 
     def note(self, name: str) -> None:
         """Something was said of it now."""
+        self.has_noted = True
         self.adopt(name, self.next_stamp())
 
     def note_again(self, name: str) -> None:

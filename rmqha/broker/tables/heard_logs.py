@@ -16,13 +16,17 @@ from rmqha.broker.tables.change_stamps import ChangeStamps, stamps_of_version
 from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_table import TOPIC_GROUP_SEPARATOR, OffsetTable, name_of_group, name_of_queue
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicTable
+from rmqha.store.consume_queue_table import QueueKey
 
 _Entry = TypeVar("_Entry")
 _Stamps = Mapping[str, int] | None
+_IsKnown = Callable[[str], object]
 
 _LOOKED_AT_ONCE: Final = 256
 """Of a hundred thousand offsets, before everybody else has a turn."""
+_NOTHING_HEARD: Final = TablesOrigin()
 _NO_TIME_MS: Final = 1 << 52
 """No clock says so."""
 
@@ -35,40 +39,58 @@ class HeardLogs:
         heard_to: the longest of those that have no stamps, in a process before, too; 0: none was heard.
     """
 
-    def __init__(self, end: int = 0, *, heard_to: int = 0) -> None:
-        self.end = max(end, heard_to)
-        self.heard_to = heard_to
-        self._dated_topics: Mapping[str, int] = {}
-        self._dated_groups: Mapping[str, int] = {}
-        """What one without stamps has, by when any of it was changed last (ms since 1970)."""
+    def __init__(self, end: int = 0, *, found: TablesOrigin = _NOTHING_HEARD) -> None:
+        """``found``: whom a process before has heard."""
+        self.heard_to, self._topics_to, self._groups_to = found.heard_to, found.topics_to, found.groups_to
+        self.end = max(end, self.heard_to)
 
-    def topics_by_now(self, log_end: int, table: TopicTable) -> TopicTable:
-        """As it is merged here, of a broker whose tables are as late as a log that goes to ``log_end``."""
-        topics, changed = self._by_now(log_end, table.topics, table.changed, table.data_version, self._dated_topics)
+    def origin(self, *, has_decided: bool) -> TablesOrigin:
+        """Of the tables here while others are awaited; ``has_decided``: what operators say is later than all logs."""
+        return TablesOrigin(
+            are_awaited=True,
+            log_end=-1 if has_decided else self.end,
+            heard_to=self.heard_to,
+            topics_to=self._topics_to,
+            groups_to=self._groups_to,
+        )
+
+    def topics_by_now(self, log_end: int, table: TopicTable, is_known: _IsKnown) -> TopicTable:
+        """As it is merged here, of a broker whose tables are as late as a log that goes to ``log_end``.
+
+        ``is_known`` tells which topics are here.
+        """
+        topics, changed = self._by_now(log_end, table.topics, table, is_known, until=self._topics_to)
         if table.changed is None and changed:
-            self._dated_topics = dict.fromkeys(topics, max(changed.values()))
+            self._topics_to = max(changed.values())
         return replace(table, topics=topics, changed=changed)
 
-    def groups_by_now(self, log_end: int, table: SubscriptionGroupTable) -> SubscriptionGroupTable:
+    def groups_by_now(self, log_end: int, table: SubscriptionGroupTable, is_known: _IsKnown) -> SubscriptionGroupTable:
         """As :meth:`topics_by_now`."""
-        groups, changed = self._by_now(log_end, table.groups, table.changed, table.data_version, self._dated_groups)
+        groups, changed = self._by_now(log_end, table.groups, table, is_known, until=self._groups_to)
         if table.changed is None and changed:
-            self._dated_groups = dict.fromkeys(groups, max(changed.values()))
+            self._groups_to = max(changed.values())
         return replace(table, groups=groups, changed=changed)
 
     def _by_now(
-        self, log_end: int, told: dict[str, _Entry], stamps: _Stamps, version: tuple[int, int], dated: Mapping[str, int]
+        self,
+        log_end: int,
+        told: dict[str, _Entry],
+        table: TopicTable | SubscriptionGroupTable,
+        is_known: _IsKnown,
+        *,
+        until: int,
     ) -> tuple[dict[str, _Entry], _Stamps]:
         """Entries and stamps: what has none is as late as its table, if that is later than all that were heard.
 
-        A time that no clock has is none.
+        What is here, and was told without a stamp then, is as late as ``until``. A time that no clock has is none.
         """
+        stamps, version = table.changed, table.data_version
         if stamps is None:
             is_dated = log_end > self.end and version[0] < _NO_TIME_MS
             return told, stamps_of_version(None, version) if is_dated else None
         if log_end >= self.heard_to:
             return told, stamps
-        outrun = {name for name, stamp in stamps.items() if stamp <= dated.get(name, 0)}
+        outrun = {name for name, stamp in stamps.items() if stamp <= until and is_known(name)}
         return {name: told[name] for name in told.keys() - outrun}, {
             name: stamp for name, stamp in stamps.items() if name not in outrun
         }
@@ -116,6 +138,17 @@ async def without_decided(told: OffsetTable, changed: ChangeStamps, made_since: 
         return any(name in made_since and changed.of(name) for name in (group, queue))
 
     return await _without(told, is_decided)
+
+
+async def cut_at(told: OffsetTable, ends: Mapping[QueueKey, int]) -> OffsetTable:
+    """No offset counts beyond the end of its queue."""
+    table: OffsetTable = {}
+    for seen, (key, queues) in enumerate(told.items(), 1):
+        if seen % _LOOKED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
+        table[key] = {queue_id: min(offset, ends.get((topic, queue_id), 0)) for queue_id, offset in queues.items()}
+    return table
 
 
 async def _without(told: OffsetTable, is_left_out: Callable[[str, str], bool]) -> OffsetTable:

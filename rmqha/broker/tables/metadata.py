@@ -150,7 +150,8 @@ class MetadataService:
         self._was_ours = False
         """The table of topics is one that rmqha wrote last, and so noted before which tables there are."""
         self._noted = TablesOrigin()
-        self._ends_noted = -1, 0
+        self._late_noted = TablesOrigin()
+        """What the file says of how late tables are."""
         self._names_noted = list[str]()
         self._saved_since = True
         """A table was saved since it was noted whose tables these are, and which there are."""
@@ -173,6 +174,11 @@ class MetadataService:
     def lost(self) -> list[str]:
         """What was lost of the tables before this start, or is yet to come back, a sentence each."""
         return [*self.files.lost.values(), *filter(None, [self.why_awaited()])]
+
+    @property
+    def has_decided(self) -> bool:
+        """Whether an operator has changed anything in this process."""
+        return any(table.changed.has_noted for table in (self.topics, self.offsets, self.groups))
 
     def save_soon(self) -> None:
         """Have :meth:`run` save all that changed, rather than at its next interval."""
@@ -234,14 +240,14 @@ class MetadataService:
         for name in missing:
             self.files.note_missing(name)
         origin = origin_of(noted)
-        self._ends_noted = origin.log_end, origin.heard_to
+        self._late_noted = origin
         if missing or are_lost:
             return TablesOrigin()
         self._names_noted = names if isinstance(names, list) else []
         is_known = isinstance(names, list) and origin.is_of_a_master
         if is_known:
             return replace(origin, was_master=False)
-        return TablesOrigin(-1, log_end=origin.log_end, heard_to=origin.heard_to)
+        return replace(origin, term=-1, was_master=False, for_ms=0, are_awaited=False, lack_some=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.
@@ -285,7 +291,8 @@ class MetadataService:
         """
         last = self._noted
         is_new = origin.term != last.term or origin.for_ms >= last.for_ms + _NOTED_AFTER_MS
-        if not self._saved_since and not (origin.is_of_a_master and is_new):
+        late = self._late_noted
+        if not self._saved_since and not (origin.is_of_a_master and is_new) and origin.how_late == late.how_late:
             return
         await self._awaited.now()
         if self.topics.dirty or self.groups.dirty:
@@ -293,14 +300,14 @@ class MetadataService:
         self._saved_since = False
         try:
             names = [name for name in _TABLES if self.files.has(name)]
-            ends = origin.log_end, origin.heard_to
-            if origin.is_of_a_master or ends != self._ends_noted or names != self._names_noted:
+            is_later = origin.how_late != late.how_late or origin.log_end != late.log_end
+            if origin.is_of_a_master or is_later or names != self._names_noted:
                 told = asdict(origin if origin.is_of_a_master else replace(origin, term=-1))
                 await self.files.save(TABLES_ORIGIN, told | {"tables": names})
         except BaseException:
             self._saved_since = True
             raise
-        self._noted, self._ends_noted, self._names_noted = origin, ends, names
+        self._noted, self._late_noted, self._names_noted = origin, origin, names
 
     async def save_ends(self, before: int) -> bool:
         """Save where queues end whose messages all lie ``before`` an offset of the log, and are about to go.

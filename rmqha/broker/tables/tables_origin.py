@@ -17,10 +17,13 @@ class TablesOrigin:
         leader_id: which member that master was; empty if none, or it is not told.
         are_awaited: its own were lost, and it has yet to ask who may have them: they are to replace nobody's.
         lack_some: of what its master told others it has had none, or nothing new, for a while.
-        log_end: of a slave in a pair that has not had its master's again: where its log ended when it had; -1: they are
-            as late as the log here.
+        log_end: of a slave in a pair: where the log ended when it had its master's last; of a master that lost its
+            own, and has decided nothing since: that of those that told it theirs; -1: they are as late as the log here.
+        is_in_step: that was seconds ago: a slave that begins with them is as late as its log, if that goes farther.
         heard_to: of a master that lost its tables: where the longest log ends of those that told it theirs without
             stamps; 0: none has.
+        topics_to: when topics were changed last of which such a one told (ms since 1970); 0: none has.
+        groups_to: likewise of subscription groups.
     """
 
     term: int = -2
@@ -30,12 +33,20 @@ class TablesOrigin:
     are_awaited: bool = field(default=False, compare=False)
     lack_some: bool = field(default=False, compare=False)
     log_end: int = field(default=-1, compare=False)
+    is_in_step: bool = field(default=False, compare=False)
     heard_to: int = field(default=0, compare=False)
+    topics_to: int = field(default=0, compare=False)
+    groups_to: int = field(default=0, compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
         """Whether they are all that clients have told masters, up to some moment."""
         return self.term >= 0
+
+    @property
+    def how_late(self) -> tuple[int, ...]:
+        """What is to be saved when it changes, though no table does. In step the end changes with each message."""
+        return (-2 if self.is_in_step else self.log_end, self.heard_to, self.topics_to, self.groups_to)
 
 
 def read_tables_origin(status: dict[str, Any]) -> TablesOrigin:
@@ -56,14 +67,20 @@ def origin_of(value: object) -> TablesOrigin:
     if type(term) is not int or type(for_ms) is not int or not (-2 <= term < _MAX and 0 <= for_ms < _MAX):
         return TablesOrigin()
     was_master, are_awaited, lack_some = (value.get(key) is True for key in ("was_master", "are_awaited", "lack_some"))
-    leader_id, log_end, heard_to = str(value.get("leader_id") or ""), value.get("log_end"), value.get("heard_to")
     return TablesOrigin(
         term,
         was_master,
         for_ms,
-        leader_id,
+        str(value.get("leader_id") or ""),
         are_awaited=are_awaited,
         lack_some=lack_some,
-        log_end=log_end if type(log_end) is int and 0 <= log_end < _MAX else -1,
-        heard_to=heard_to if type(heard_to) is int and 0 <= heard_to < _MAX else 0,
+        log_end=_number(value.get("log_end"), unknown=-1),
+        is_in_step=value.get("is_in_step") is True,
+        heard_to=_number(value.get("heard_to")),
+        topics_to=_number(value.get("topics_to")),
+        groups_to=_number(value.get("groups_to")),
     )
+
+
+def _number(value: object, *, unknown: int = 0) -> int:
+    return value if type(value) is int and 0 <= value < _MAX else unknown

@@ -1,0 +1,219 @@
+"""Of a slave, and of a former master, that tells a master its tables: as late as its log when it had them last."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
+from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.codec.route import PERM_READ
+from tests.broker.machines import Machine, replication_of
+from tests.broker.test_heard_brokers import as_rocketmqs, start, start_rocketmqs
+from tests.broker.test_pair import SLAVE
+from tests.broker.test_tables_merged import MASTER, OTHER_SLAVE, PEERS, fill, lose, three_machines
+
+CLIENT = "1.1.1.1:1"
+READ_ONLY = TopicConfig("t", 4, 4, PERM_READ)
+
+
+def how_late(broker: BrokerController) -> TablesOrigin:
+    return replication_of(broker)._tables_origin()
+
+
+async def goes_on(master: Machine, broker: BrokerController, latest: BrokerController) -> None:
+    """A hundred messages, and where the groups are by then."""
+    await fill(master, 100)
+    for group in ("reset", "removed"):
+        broker.offsets.commit_offset(group, "t", 0, offset=150, peer=CLIENT)
+    await trio.sleep(60)
+    assert latest.offsets.query_offset("reset", "t", 0) == 150
+
+
+async def decide(master: Machine, broker: BrokerController) -> None:
+    await trio.sleep(10)
+    await fill(master, 60)
+    for group in ("reset", "removed"):
+        broker.offsets.commit_offset(group, "t", 0, offset=40, peer=CLIENT)
+    broker.offsets.commit_offset("reset", "t", 0, offset=5)
+    await broker.offsets.remove_offset_in_turns("removed")
+    await trio.sleep(30)
+
+
+def places(broker: BrokerController) -> list[int | None]:
+    return [broker.offsets.query_offset(group, "t", 0) for group in ("reset", "removed")]
+
+
+@pytest.mark.parametrize("what", ["/", "config"])
+async def test_a_slave_that_was_cut_off_is_no_later_for_following_again(what: str, autojump_clock: MockClock) -> None:
+    """It was not started again: what it had decided an hour ago undid where the groups were."""
+    master, old, new = three_machines()
+    net = master.net
+    async with trio.open_nursery() as nursery:
+        latest = await start_rocketmqs(new, nursery)
+        await start(old, nursery, **SLAVE)
+        async with master.broker(**MASTER) as broker:
+            await decide(master, broker)
+            for other in (master.address, new.address):
+                net.cut(old.address, other)
+                net.cut(other, old.address)
+                net.reset_between(old.address, other)
+            await trio.sleep(3600)
+            await goes_on(master, broker, latest)
+        lose(master, what)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(60)
+            net.heal()
+            await trio.sleep(200)
+            assert places(broker) == [150, 150]
+        nursery.cancel_scope.cancel()
+
+
+class Refusing:
+    """Asks nobody."""
+
+    asked = None
+
+    def open(self, _address: str) -> Any:
+        raise OSError("refused")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_slave_whose_log_went_on_alone_is_no_later_for_that(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, *, is_restarted: bool
+) -> None:
+    """Its account was refused for a day. So it is over a start of its own, and where its master comes first."""
+    master, old, new = three_machines()
+    async with trio.open_nursery() as nursery:
+        latest = await start_rocketmqs(new, nursery)
+        kept = await start(old, nursery, **SLAVE)
+        async with master.broker(**MASTER) as broker:
+            await decide(master, broker)
+            had = kept.store.max_offset
+            assert (how_late(kept).log_end, how_late(kept).is_in_step) == (had, True)
+            monkeypatch.setattr(replication_of(kept).slave_synchronize, "_link", Refusing())
+            await trio.sleep(300)
+            await goes_on(master, broker, latest)
+            assert (how_late(kept).log_end, how_late(kept).is_in_step) == (had, False)
+            assert kept.store.max_offset > had
+        nursery.cancel_scope.cancel()
+    lose(master)
+    async with trio.open_nursery() as nursery:
+        await start_rocketmqs(new, nursery)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(60 if is_restarted else 0)
+            kept = await start(old, nursery, **SLAVE)
+            assert how_late(kept).log_end == had
+            await trio.sleep(200)
+            assert places(broker) == [150, 150]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("what", ["/", "config"])
+async def test_what_a_slave_without_stamps_told_outlives_a_restart(what: str, autojump_clock: MockClock) -> None:
+    """The older slave that came after it opened a topic again, and let a group consume."""
+    master, old, new = three_machines()
+    async with trio.open_nursery() as nursery, master.broker(**MASTER) as broker:
+        latest = await start_rocketmqs(new, nursery)
+        async with old.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 60)
+            for topic in (READ_ONLY, TopicConfig("t", 4, 4)):
+                broker.topics.update_topic_config(topic)
+            broker.groups.update(SubscriptionGroupConfig("g", consume_enable=True))
+            await trio.sleep(30)
+        await fill(master, 10)
+        broker.topics.update_topic_config(READ_ONLY)
+        broker.groups.update(SubscriptionGroupConfig("g", consume_enable=False))
+        await trio.sleep(60)
+        assert latest.topics.select("t") == READ_ONLY
+        nursery.cancel_scope.cancel()
+    lose(master, what)
+    async with trio.open_nursery() as nursery:
+        await start_rocketmqs(new, nursery)
+        async with master.broker(**MASTER, **PEERS):
+            await trio.sleep(90)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(60)
+            await start(old, nursery, **SLAVE)
+            await trio.sleep(120)
+            group = broker.groups.select("g")
+            assert (broker.topics.select("t"), group is not None and group.consume_enable) == (READ_ONLY, False)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("what", ["/", "config"])
+async def test_a_slave_knows_what_a_master_decided_that_awaited_others(what: str, autojump_clock: MockClock) -> None:
+    """That one lost its tables a second time, and a slave of RocketMQ's that was away undid what was decided since."""
+    master, ours, theirs = three_machines()
+    async with master.broker(**MASTER) as broker, theirs.broker(**OTHER_SLAVE) as other:
+        as_rocketmqs(other)
+        async with ours.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master, 60)
+            broker.offsets.commit_offset("g", "t", 0, offset=40, peer=CLIENT)
+            await trio.sleep(30)
+        await fill(master, 20)
+        await trio.sleep(30)
+    lose(master)
+    async with trio.open_nursery() as nursery:
+        kept = await start(ours, nursery, **SLAVE)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(120)
+            assert how_late(kept).log_end < kept.store.max_offset, "nobody has decided anything since"
+            await fill(master, 50)
+            broker.offsets.commit_offset("g", "t", 0, offset=3)
+            broker.topics.update_topic_config(READ_ONLY)
+            await trio.sleep(3600)
+        lose(master, what)
+        await start_rocketmqs(theirs, nursery)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(200)
+            assert (broker.offsets.query_offset("g", "t", 0), broker.topics.select("t")) == (3, READ_ONLY)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_former_master_that_awaited_others_is_as_late_as_its_log(autojump_clock: MockClock) -> None:
+    """It said that what it had decided was as late as what it had lost."""
+    master, other, theirs = three_machines()
+    async with master.broker(**MASTER) as broker, theirs.broker(**OTHER_SLAVE), other.broker(**SLAVE):
+        await trio.sleep(10)
+        await fill(master, 60)
+        broker.offsets.commit_offset("g", "t", 0, offset=40, peer=CLIENT)
+        await trio.sleep(30)
+    lose(master)
+    async with other.broker(**SLAVE), master.broker(**MASTER, **PEERS) as broker:
+        await trio.sleep(90)
+        await fill(master, 100)
+        broker.offsets.commit_offset("g", "t", 0, offset=3)
+        await trio.sleep(60)
+        end = broker.store.max_offset
+    to_nobody = {"masterAddress": "10.0.0.9:10911", "haMasterAddress": "10.0.0.9:10912"}
+    async with master.broker(**SLAVE | to_nobody) as former:
+        await trio.sleep(1)
+        assert how_late(former).log_end == end
+
+
+async def test_a_slave_that_lost_its_log_alone_has_tables_as_late_as_before(autojump_clock: MockClock) -> None:
+    master, ours, _ = three_machines()
+    async with master.broker(**MASTER), ours.broker(**SLAVE) as kept:
+        await trio.sleep(10)
+        await fill(master, 60)
+        await trio.sleep(30)
+        end = kept.store.max_offset
+    for part in ("/commitlog", "/consumequeue", "/index", "/checkpoint"):
+        lose(ours, part)
+    async with ours.broker(**SLAVE) as kept:
+        await trio.sleep(30)
+        assert (kept.store.max_offset, how_late(kept).log_end) == (0, end)
+
+
+def test_a_file_of_before_says_how_late_tables_were_as_it_did() -> None:
+    for value, log_end in (({"term": -1, "log_end": 70, "heard_to": 5}, 70), ({"term": -1}, -1)):
+        origin = origin_of(json.loads(json.dumps(value)))
+        assert (origin.log_end, origin.is_in_step, origin.topics_to, origin.groups_to) == (log_end, False, 0, 0)
+        assert origin.heard_to == value.get("heard_to", 0)
