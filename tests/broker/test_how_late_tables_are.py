@@ -212,6 +212,45 @@ async def test_a_slave_that_lost_its_log_alone_has_tables_as_late_as_before(auto
         assert (kept.store.max_offset, how_late(kept).log_end) == (0, end)
 
 
+@pytest.mark.parametrize("is_ours_first", [True, False])
+async def test_what_a_slave_that_lost_its_log_alone_has_is_later_than_what_one_has_that_was_away(
+    autojump_clock: MockClock, *, is_ours_first: bool
+) -> None:
+    """37 messages were passed over. Where groups are in what it has no more is not told: they have that again."""
+    master, ours, theirs = three_machines()
+    async with trio.open_nursery() as nursery, master.broker(**MASTER) as broker:
+        kept = await start(ours, nursery, **SLAVE)
+        async with theirs.broker(**OTHER_SLAVE) as other:
+            as_rocketmqs(other)
+            await trio.sleep(10)
+            await fill(master, 60)
+            broker.offsets.commit_offset("g", "t", 0, offset=40, peer=CLIENT)
+            await trio.sleep(30)
+        await fill(master, 100)
+        broker.offsets.commit_offset("g", "t", 0, offset=3)
+        broker.topics.update_topic_config(READ_ONLY)
+        await trio.sleep(60)
+        assert kept.offsets.query_offset("g", "t", 0) == 3
+        nursery.cancel_scope.cancel()
+    lose(master)
+    for part in ("/commitlog", "/consumequeue", "/index", "/checkpoint"):
+        lose(ours, part)
+    async with trio.open_nursery() as nursery:
+        if is_ours_first:
+            await start(ours, nursery, **SLAVE)
+        else:
+            await start_rocketmqs(theirs, nursery)
+        async with master.broker(**MASTER, **PEERS) as broker:
+            await trio.sleep(40)
+            if is_ours_first:
+                await start_rocketmqs(theirs, nursery)
+            else:
+                await start(ours, nursery, **SLAVE)
+            await trio.sleep(200)
+            assert (broker.offsets.query_offset("g", "t", 0), broker.topics.select("t")) == (0, READ_ONLY)
+        nursery.cancel_scope.cancel()
+
+
 def test_a_file_of_before_says_how_late_tables_were_as_it_did() -> None:
     for value, log_end in (({"term": -1, "log_end": 70, "heard_to": 5}, 70), ({"term": -1}, -1)):
         origin = origin_of(json.loads(json.dumps(value)))
