@@ -3,6 +3,7 @@
 Source: spec: remoting §2.7 (25, 26, 305, 306, 316, 329, 907); rocketmq-all-4.9.8 AdminBrokerProcessor.java.
 """
 
+import os
 from functools import cached_property
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ logger = structlog.get_logger()
 
 _IN_SYNC: Final = "in-sync"
 _EXPORTED: Final = (
+    ("clientCallbackExecutorThreads", str(os.cpu_count() or 1)),
     ("filterServerNums", "0"),
     ("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC"),
     ("traceOn", "true"),
@@ -32,7 +34,7 @@ _EXPORTED: Final = (
 )
 """Keys that cannot be set here, as this broker is; mqadmin's exportConfigs fails without them, and useTLS.
 
-That one is of a broker as a client, of name servers.
+That one is of a broker as a client, of name servers. The first one exportMetrics shows as the number of processors.
 """
 _REFUSED: Final = (
     "rmqha takes no configuration from remote: change broker.conf, check it with 'rmqha config check', and restart"

@@ -279,6 +279,7 @@ async def test_the_configuration_is_told_and_not_changed(machine: Machine, autoj
         told = {name: keys.get(name) for name in COPIED_BY_EXPORT_CONFIGS}
         assert None not in told.values(), "mqadmin exportConfigs ends with a NullPointerException"
         assert (told["traceTopicEnable"], told["useTLS"]) == ("false", "false"), "as it is"
+        assert int(keys["clientCallbackExecutorThreads"]) >= 1, "exportMetrics shows it as cpuNum"
         change = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=b"flushDiskType=ASYNC_FLUSH\n")
         assert (await ask(client, change)).code == ResponseCode.NO_PERMISSION
 
