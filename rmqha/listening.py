@@ -24,7 +24,7 @@ def listening_by(port_key: str, host_key: str | None = None, *, what: str | None
 def _advice(code: int | None, port_key: str, host_key: str) -> str:
     match code:
         case errno.EADDRINUSE:
-            return f". Stop what listens there ('ss -ltnp' says what), or change {port_key}"
+            return f". Stop what listens there ('ss -tanp' says what), or change {port_key}"
         case errno.EADDRNOTAVAIL:
             return f". That is no address of this machine: correct {host_key}"
         case errno.EACCES:

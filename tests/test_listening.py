@@ -14,7 +14,7 @@ from tests.sim.sim_net import SimNet
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        (errno.EADDRINUSE, "Stop what listens there ('ss -ltnp' says what), or change haListenPort"),
+        (errno.EADDRINUSE, "Stop what listens there ('ss -tanp' says what), or change haListenPort"),
         (errno.EADDRNOTAVAIL, "That is no address of this machine: correct haBindAddress"),
         (errno.EACCES, "change haListenPort"),
         (errno.EMFILE, "cannot listen on 10.0.0.1:10912"),

@@ -281,7 +281,7 @@ class BrokerController:
         return server
 
     async def _listen_on(self, port: int, *, what: str | None = None) -> Listener:
-        with listening_by("listenPort", "bindAddress", what=what):
+        with listening_by("listenPort", "bindAddress (brokerIP1, if that is not set)", what=what):
             return await self._network.listen(self.config.bind_address, port, unsent_bytes_max=UNSENT_BYTES_MAX)
 
     async def _listen_beside(self, listener: Listener) -> Listener:

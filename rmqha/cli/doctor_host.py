@@ -241,7 +241,7 @@ def check_ports(config: BrokerConfig, *, is_running: bool) -> Findings:
         if port == 0:
             continue
         problem = "" if is_running else _why_not_free(host, port)
-        told = "stop what listens there ('ss -ltnp' says what), or set another port"
+        told = "stop what listens there ('ss -tanp' says what), or set another port"
         used = ": taken by the broker, which runs" if is_running else ""
         what = f"{key} {host}:{port}"
         yield Finding(FAIL, "ports", f"{what}: {problem}", told) if problem else Finding(OK, "ports", what + used)

@@ -75,8 +75,8 @@ class UnreachableError(CliError):
             super().__init__(
                 f"the broker at {address} cannot be reached",
                 why=why,
-                hint="is it running, is this its listenPort, and has it room for another client (maxConnections)? "
-                "Name another with --broker HOST:PORT",
+                hint="is it running, is this its listenPort (the HA port is another, mostly the one above it), and has "
+                "it room for another client (maxConnections)? Name another with --broker HOST:PORT",
             )
         else:
             super().__init__(

@@ -9,6 +9,8 @@ from rmqha.logs import escaped
 
 _OFFSETS: Final = ("min", "max", "flushed", "confirm", "dispatched")
 _CLIENT_OFFSETS: Final = ("received", "verified", "durable", "reported")
+_CONNECTED: Final = ("transfer", "disk-full")
+"""In these states a slave's last error is one of before."""
 
 
 def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
@@ -75,7 +77,7 @@ def _heard(peer: dict[str, Any]) -> list[str]:
 
 def _master(client: dict[str, Any]) -> str:
     parts = [client["master"] or "(none)", client["state"], *_offsets(client, _CLIENT_OFFSETS), *_heard(client)]
-    if client["last_error"] and client["state"] != "transfer":
+    if client["last_error"] and client["state"] not in _CONNECTED:
         parts.append(f"last error: {client['last_error']}")
     return "  ".join(parts)
 

@@ -188,6 +188,13 @@ def test_hidden_messages_are_shown_and_are_no_trouble() -> None:
     assert "'Messages that no consumer sees'" in line
 
 
+@pytest.mark.parametrize(("state", "is_shown"), [("waiting", True), ("transfer", False), ("disk-full", False)])
+def test_the_last_error_of_a_slave_that_is_connected_is_one_of_before(state: str, is_shown: bool) -> None:
+    facts = slave(state)
+    facts["ha_client"]["last_error"] = "Connection refused"
+    assert ("last error: Connection refused" in render_status(facts, judge(facts))) is is_shown
+
+
 def test_a_slave_that_holds_what_it_has_not_flushed_is_not_in_sync() -> None:
     facts = slave("transfer")
     facts["ha_client"]["durable_offset"] = 4

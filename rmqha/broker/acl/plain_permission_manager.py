@@ -128,7 +128,7 @@ class PlainPermissionManager:
     @property
     def not_read(self) -> str:
         """Why the files that are there now do not count; empty: they do."""
-        return self._told[:_REASON_SIZE_MAX]
+        return "; ".join(self._told.splitlines())[:_REASON_SIZE_MAX]
 
     @property
     def versions(self) -> Mapping[str, Mapping[str, int]]:
