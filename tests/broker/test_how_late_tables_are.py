@@ -1,6 +1,8 @@
 """Of a slave, and of a former master, that tells a master its tables: as late as its log when it had them last."""
 
 import json
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import pytest
@@ -8,14 +10,17 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic.taken_tables import TakenTables
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec.route import PERM_READ
+from rmqha.store.disk import Disk
 from tests.broker.machines import Machine, replication_of
 from tests.broker.test_heard_brokers import as_rocketmqs, start, start_rocketmqs
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import MASTER, OTHER_SLAVE, PEERS, fill, lose, three_machines
+from tests.sim.sim_disk import SimDisk
 
 CLIENT = "1.1.1.1:1"
 READ_ONLY = TopicConfig("t", 4, 4, PERM_READ)
@@ -256,3 +261,41 @@ def test_a_file_of_before_says_how_late_tables_were_as_it_did() -> None:
         origin = origin_of(json.loads(json.dumps(value)))
         assert (origin.log_end, origin.is_in_step, origin.topics_to, origin.groups_to) == (log_end, False, 0, 0)
         assert origin.heard_to == value.get("heard_to", 0)
+
+
+@dataclass
+class Rounds:
+    """A slave's, and its log."""
+
+    disk: Disk = field(default_factory=lambda: SimDisk().mount())
+    max_offset: int = 0
+    taken_at: float = -inf
+    taken_to: int = -1
+
+    async def run(self, each_s: float) -> None:
+        """One takes so long; ten seconds later comes the next."""
+        while True:
+            begun_at = trio.current_time()
+            await trio.sleep(each_s)
+            self.taken_at, self.taken_to = begun_at, self.max_offset
+            await trio.sleep(10)
+
+
+@pytest.mark.parametrize("each_s", [0.1, 6.0, 25.0])
+async def test_tables_that_take_long_to_come_are_as_late_as_the_log_all_the_while(
+    each_s: float, autojump_clock: MockClock
+) -> None:
+    """They were behind it for a while of each round, and said so in a file each time."""
+    rounds = Rounds()
+    tables = TakenTables("/store", rounds, None, rounds, is_slave=True)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rounds.run, each_s)
+        await trio.sleep(60)
+        for _ in range(300):
+            await trio.sleep(1)
+            rounds.max_offset += 1
+            assert (tables.origin.is_in_step, tables.origin.log_end) == (True, rounds.max_offset)
+        nursery.cancel_scope.cancel()
+    await trio.sleep(20 + 3 * each_s)
+    rounds.max_offset += 1
+    assert (tables.origin.is_in_step, tables.origin.log_end) == (False, rounds.max_offset - 1)

@@ -58,7 +58,7 @@ class TakenTables:
         self._is_slave: Final = is_slave
         self._not_noted = ""
         self._taken: Final = taken
-        self._taken_at = -inf
+        self._taken_at = self._in_step_until = -inf
         self._as_late_as = -1
         """Of a slave: where the log ended when it had its master's tables last."""
 
@@ -81,11 +81,15 @@ class TakenTables:
         )
 
     def _look(self) -> bool:
-        """Whether the last round was a while ago at most: then the tables are as late as the log here, still."""
-        taken = self._taken
+        """Whether the last round was a while ago at most: then the tables are as late as the log here, still.
+
+        A round is as old as its begin: where one takes long, so does the next.
+        """
+        taken, now = self._taken, trio.current_time()
         if taken.taken_at > self._taken_at:
             self._taken_at, self._as_late_as = taken.taken_at, taken.taken_to
-        is_in_step = trio.current_time() < self._taken_at + _IN_STEP_S
+            self._in_step_until = taken.taken_at + _IN_STEP_S + 2 * (now - taken.taken_at)
+        is_in_step = now < self._in_step_until
         if is_in_step:
             self._as_late_as = max(self._as_late_as, self._store.max_offset)
         return is_in_step
