@@ -1,11 +1,8 @@
 """However many files a store has, few of them are open; and what cannot be opened now can be opened later."""
 
 import errno
-import gc
 import os
-import resource
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +10,8 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.errors import StoreReadError, StoreWriteError
-from rmqha.store.log_cut import plan_cut
-from rmqha.store.log_reader import LogReader
-from rmqha.store.log_verify import verify_log
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDataFile, OsDisk
-from rmqha.store.queue_verify import verify_queues
 from tests.sim.sim_disk import SimDataFile, SimDisk, SimMount
 from tests.store.helpers import SEGMENT, commit_log, descriptors, dispatched, message, put, running
 
@@ -159,49 +152,53 @@ async def test_a_file_that_was_cut_by_hand_is_no_sigbus(tmp_path: Path) -> None:
                 bodies(store, 0)
 
 
-def is_given_back(open_before: int) -> bool:
-    """All descriptors but so many are free again. PyPy frees them when it looks for what nobody refers to."""
-    return sys.implementation.name == "pypy" or descriptors() == open_before
+FEW_DESCRIPTORS = """
+import gc, os, resource, sys
+from rmqha.store.log_cut import plan_cut
+from rmqha.store.log_reader import LogReader
+from rmqha.store.log_verify import verify_log
+from rmqha.store.os_disk import OsDisk
+from rmqha.store.queue_verify import verify_queues
+
+root, count, segment, spare = sys.argv[1], *map(int, sys.argv[2:])
+log = f"{root}/commitlog"
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+gc.disable()
+before = descriptors()
+resource.setrlimit(resource.RLIMIT_NOFILE, (before + spare, before + spare))
+with LogReader(OsDisk(), log) as reader:
+    assert len([*reader.messages()]) == count
+assert descriptors() == before
+assert verify_log(OsDisk(), log).records == count
+assert descriptors() == before
+assert verify_queues(OsDisk(), log, f"{root}/consumequeue").units == count
+assert descriptors() == before
+assert plan_cut(OsDisk(), root, log, segment).records == count - 2
+assert descriptors() == before
+"""
+"""With so few to spare, and no collection of garbage but what the code asks for."""
 
 
-@pytest.fixture
-def no_garbage_collection() -> Iterator[None]:
-    """But what the code asks for."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("no_garbage_collection")
-@pytest.mark.parametrize("spare", [28, 58, 59, 90])
+@pytest.mark.parametrize("spare", [29, 59, 60, 90])
 async def test_a_log_with_more_files_than_a_process_may_open_is_read_verified_and_cut(
     tmp_path: Path, spare: int
 ) -> None:
     """A terabyte has a thousand, which is what a shell's processes may have open.
 
-    With some of these the queues had taken the last descriptor when the log's first file was to be opened.
+    With some of these the queues had taken the last descriptor when the log's first file was to be opened. The process
+    is one of its own: here others' objects take descriptors when they are collected.
     """
     root, count = str(tmp_path), 300
-    log = f"{root}/commitlog"
     with trio.fail_after(60):
         async with running(OsDisk(), root=root) as store:
             await put(store, *[message(size=1800, queue_id=number % QUEUES) for number in range(count)])
-    gc.collect()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + spare, hard))
-    open_before = descriptors()
-    try:
-        with LogReader(OsDisk(), log) as reader:
-            assert len([*reader.messages()]) == count
-        assert is_given_back(open_before)
-        assert verify_log(OsDisk(), log).records == count
-        assert is_given_back(open_before)
-        assert verify_queues(OsDisk(), log, f"{root}/consumequeue").units == count
-        assert is_given_back(open_before)
-        assert plan_cut(OsDisk(), str(Path(log).parent), log, SEGMENT).records == count - 2
-        assert is_given_back(open_before)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    command = [sys.executable, "-c", FEW_DESCRIPTORS, root, str(count), str(SEGMENT), str(spare)]
+    done = await trio.run_process(command, check=False, capture_stdout=True, capture_stderr=True)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 async def test_a_queue_file_is_closed_even_if_somebody_refers_to_it(tmp_path: Path) -> None:
