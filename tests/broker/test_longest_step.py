@@ -23,9 +23,9 @@ from tests.codec.test_linear_time import seconds_of_a_turn
 from tests.reachable import count_entries
 from tests.sim.sim_net import SimNet
 
-STEPS_A_TURN = 2
+STEPS_A_TURN = 1.6
 """A step takes at most such a part of what one request may take in tests/codec/test_linear_time.py: some 75 ms."""
-ATTEMPTS = 8
+ATTEMPTS = 16
 """The least of some counts: caches are shared with whatever else runs on the machine."""
 
 
