@@ -80,7 +80,7 @@ def check_log(config: BrokerConfig) -> tuple[LogEnd | None, list[Finding]]:
             finding = Finding(OK, "log", f"it ends at {end_offset:,}; {told}")
             if end_offset < segment.end_offset:
                 finding = _behind_end(segment, scan, told) or finding
-            lacking = _lacking(config, end_offset, told)
+            lacking = _lacking(config, end_offset, told) if finding.level != FAIL else []
             findings = [finding] if finding.level != OK or not lacking else []
             return LogEnd(directory, reader.min_offset, end_offset), [*lacking, *findings]
     except StoreError as error:

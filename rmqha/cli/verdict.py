@@ -69,15 +69,13 @@ from typing import Any, Final
 from rmqha.cli.dledger_verdict import judge_member
 from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see, waits_for
 from rmqha.cli.span import span
+from rmqha.cli.turned_away import turned_away
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.replication.log_master import ANOTHER_MASTER
 from rmqha.replication.slave_session import NO_RECORD
 
 IN_SYNC: Final = "in-sync"
 _DEPARTED_TOLD_MAX: Final = 3
-REFUSED_RECENTLY_S: Final = 60.0
-"""A slave that is turned away comes back within seconds; a stranger who tried a port once is no concern for long."""
-
 _ONE_SLAVE: Final = "they share an address or a brokerId, and may be one slave's"
 _UNFIT_PEER: Final = "unfit"
 _TROUBLES: Final = ("lost_queues", "stopped_queues", "index_trouble", "not_saved", "crowded")
@@ -124,13 +122,6 @@ _SLAVE_PAGES: Final = {
     "misconfigured": Page.MIXED_UP,
 }
 """All other states are of one that waits for its master."""
-_REFUSED_PAGES: Final = {
-    "slave-ahead": Page.AHEAD,
-    "slave-below-min": Page.BELOW_MIN,
-    "stranger": Page.WRONG_PORT,
-    "not-allowed": Page.SLAVE_WAITS,
-    "untrusted": Page.CERTIFICATES,
-}
 _REFUSED_ACCOUNT: Final = "AclException"
 _HALTS_AFTER_S: Final = 5.0
 _LATE_AFTER_HEARTBEATS: Final = 2
@@ -300,7 +291,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     ]
     reasons += [see(told, Page.SLAVE_FULL) for told in facts.get("slave_troubles", ())]
     reasons += _clashes(facts)
-    reasons += [_turned_away(one) for one in facts["ha"]["refused"] if one["last_s_ago"] < REFUSED_RECENTLY_S]
+    reasons += turned_away(facts["ha"]["refused"])
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
     in_sync = not facts.get("write_refusal") and slaves >= max(needed, 1) and current == len(connections)
@@ -327,12 +318,6 @@ def _silent(facts: dict[str, Any], peer: dict[str, Any], who: str) -> str:
     due = f"though it is to be heard every {facts['ha']['heartbeat_s']:g} s (haSendHeartbeatInterval)"
     told = f"{who} was last heard {peer['heard_s_ago']:.0f} s ago, {due}: is its process stopped, or the network away?"
     return see(told, Page.SILENT)
-
-
-def _turned_away(refused: dict[str, Any]) -> str:
-    reason = f"{refused['address']} is turned away: {refused['message']}"
-    page = _REFUSED_PAGES.get(refused.get("reason", ""))
-    return see(reason, page) if page else reason
 
 
 def _latest(facts: dict[str, Any]) -> list[dict[str, Any]]:

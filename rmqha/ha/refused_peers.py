@@ -10,6 +10,8 @@ from rmqha.replication.master_session import Refusal, RefusedSlaveError
 
 _ADDRESSES_MAX: Final = 256
 _PAUSE_S: Final = 1.0
+_ROW_S: Final = 600.0
+"""Refusals of one address that are farther apart than this are counted anew."""
 
 
 @dataclass(slots=True)
@@ -38,7 +40,8 @@ class RefusedPeers:
         self.counts[error.refusal] += 1
         known = self._by_address.pop(address, None)
         is_new = known is None or known.error.refusal is not error.refusal
-        self._by_address[address] = _Refused(error, 1 if known is None else known.count + 1, now)
+        in_row = 0 if known is None or now - known.last_at > _ROW_S else known.count
+        self._by_address[address] = _Refused(error, in_row + 1, now)
         if len(self._by_address) > _ADDRESSES_MAX:
             del self._by_address[next(iter(self._by_address))]
         return is_new and self._limit.take(now=now)

@@ -45,6 +45,7 @@ class RefusedInfo:
     reason: str
     message: str
     count: int
+    """How often in a row, without ten minutes in between."""
     offset: int
     """What it reported, if a report was the reason."""
     last_s_ago: float

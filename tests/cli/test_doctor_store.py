@@ -63,6 +63,22 @@ def test_damage_before_good_records_fails_and_behind_them_is_a_warning(tmp_path:
         assert f"rmqha log verify {store}" in told
 
 
+def test_a_damaged_record_is_why_a_log_ends_early(tmp_path: Path) -> None:
+    """It said first that a segment is missing, and to mount the right disk; then what was damaged."""
+    store = unpack("basic", tmp_path)
+    at = expected_messages("basic")[-2]["physicalOffset"]
+    segment = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= at)
+    log, body = bytearray(segment.read_bytes()), at - int(segment.name) + 88
+    log[body] ^= 0x20
+    segment.write_bytes(log)
+    ((level, what, told),) = bad(check_log(config(store))[1])
+    assert (level, what[: what.index(":")]) == (
+        "fail",
+        f"corrupt at physical offset {at}, and a good record follows",
+    )
+    assert "rmqha log verify" in told
+
+
 def test_a_segment_that_is_missing_fails(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
     """It was called good, and a peer whose log ends in it ended doctor with a traceback."""
     store = unpack("rolled", tmp_path)

@@ -145,7 +145,7 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
 def test_a_reason_names_the_page_that_says_what_to_do(facts: dict[str, Any], page: Page) -> None:
     if isinstance(facts.get("refused"), tuple):
         reason, message = facts.pop("refused")
-        facts["ha"]["refused"] = [{"address": "c", "reason": reason, "message": message, "last_s_ago": 1.0}]
+        facts["ha"]["refused"] = [{"address": "c", "reason": reason, "message": message, "last_s_ago": 1.0, "count": 2}]
     assert judge(facts).reasons[-1].endswith(f"; see {page}")
 
 
@@ -231,6 +231,18 @@ def test_refused_addresses_are_told() -> None:
     assert judge(facts).reasons == ("10.9.9.9 is turned away: slave ahead by 7 bytes",)
     facts["ha"]["refused"][0]["last_s_ago"] = 61.0
     assert judge(facts).level == "ok"
+
+
+def test_a_stranger_that_came_once_mistook_a_port_and_is_no_concern() -> None:
+    """A `status` with the HA port's number made a sound pair degraded for a minute, and a monitor told somebody."""
+    facts = master(connection())
+    stranger = {"address": "c", "reason": "stranger", "message": "not a slave", "last_s_ago": 5.0, "count": 1}
+    facts["ha"]["refused"] = [stranger]
+    assert judge(facts).level == "ok"
+    stranger["count"] = 2
+    assert judge(facts).level == "degraded"
+    facts["ha"]["refused"] = [stranger | {"reason": "slave-ahead", "count": 1}]
+    assert judge(facts).level == "degraded", "who is a slave is one at once"
 
 
 def test_our_brokers_facts_come_from_their_own_entry() -> None:

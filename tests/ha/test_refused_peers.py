@@ -16,6 +16,14 @@ def test_only_what_is_new_belongs_in_the_log() -> None:
     assert refused.info(now=5.0) == ()
 
 
+def test_what_is_long_ago_is_not_counted_with_what_comes_now() -> None:
+    """So a port that somebody mistook today, and another one last week, is no stranger that comes again and again."""
+    refused = RefusedPeers()
+    for now, count in ((0.0, 1), (600.0, 2), (1200.5, 1), (1201.0, 2)):
+        refused.note("a", RefusedSlaveError(Refusal.STRANGER, "x"), now=now)
+        assert [info.count for info in refused.info(now=now)] == [count]
+
+
 def test_a_log_that_did_not_fit_is_looked_at_again_a_second_later() -> None:
     refused = RefusedPeers()
     for refusal in (Refusal.AHEAD, Refusal.BELOW_MIN, Refusal.STRANGER):
