@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from tests.e2e.processes import CHECKOUT, RmqhaBroker
+from tests.e2e.processes import CHECKOUT, Broker, RmqhaBroker
 
 _SYSTEMCTL = """#!{python}
 import socket, sys
@@ -53,9 +53,7 @@ class InstalledBroker(RmqhaBroker):
 class Shell:
     """Runs a page's blocks. Its ``systemctl`` starts, stops and reloads the brokers of a test by their units' names."""
 
-    def __init__(
-        self, directory: Path, brokers: Mapping[str, InstalledBroker], variables: Mapping[str, object]
-    ) -> None:
+    def __init__(self, directory: Path, brokers: Mapping[str, Broker], variables: Mapping[str, object]) -> None:
         self._brokers = brokers
         self._socket = directory / "systemctl.socket"
         programs = directory / "bin"
