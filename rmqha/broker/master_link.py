@@ -70,6 +70,8 @@ class MasterLink:
         self.credentials: Final = options.credentials(config)
         self.asked: BrokerProcess | None = None
         """The process that said last that it is of this group; None if it does not say which one it is."""
+        self.asked_min_offset: int | None = None
+        """Where its log began then."""
         self._untold: Final = dict[str, str]()
         """Why a broker that answers at an address did not say what its log holds."""
 
@@ -196,13 +198,14 @@ class MasterLink:
             keys = {} if status else await ask_keys(client)
             member = self._on_told(status) if status else _member_of(keys)
             process = process_of(table, status) if status else rocketmq_process_of(table, keys)
+            min_offset = offset_of(table["commitLogMinOffset"]) if "commitLogMinOffset" in table else None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"it does not say who it is: {error!r:.100}") from None
         if member is not None and (why := self._group.why_apart(member)):
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
         ha_address, is_joined = self._ha_master(), self._is_joined()
         await self.log_source.check(client.address, process, ha_address=ha_address, is_joined=is_joined)
-        self.asked = process
+        self.asked, self.asked_min_offset = process, min_offset
         return read_tables_origin(status)
 
     async def _ask_process(self, address: str) -> BrokerProcess | None:

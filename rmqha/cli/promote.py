@@ -37,7 +37,7 @@ not answer. docs/operations.md, "Failover by hand", says what comes before and a
               help="The old master's store, if its disk can be read here: to compare it, and count what this slave "
               "lacks.")  # fmt: skip
 @click.option("--accept-unknown-queue-ends", is_flag=True, help="Though queues without a message may begin at 0 again.")
-@click.option("--accept-later-begin", is_flag=True, help="Though another slave's log begins earlier than this one's.")
+@click.option("--accept-later-begin", is_flag=True, help="Though another log begins earlier than this slave's.")
 @click.option("--accept-lost-tail", is_flag=True, help="Though messages of --old-store are not in this slave's log.")
 @click.option("--accept-damage", is_flag=True, help="Though this slave's log has damaged records, or a start cut it.")
 @click.option("--accept-lost-tables", is_flag=True,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqha.cli.pages import Page
-from rmqha.cli.verdict import page_of
+from rmqha.cli.verdict import begins_later, page_of
 
 _MAY_NOT: Final = "it should not be made master"
 _NOT_TAKEN: Final = "were not taken over"
@@ -157,6 +157,9 @@ def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
     state = (own.get("ha_client") or {}).get("state")
     if state in _UNFIT_STATES:
         yield Obstacle(f"it is {state}", f"promote another one, or see {page_of(state)}")
+    if later := begins_later(own):
+        told = "promote another one, or copy the log of one that has it here first: this slave on an empty store does"
+        yield Obstacle(later, told, accepted_by="--accept-later-begin")
     for damage in filter(None, (own.get("damaged_records"), own.get("dropped"))):
         told = "promote another one, or copy a sound log here first: 'rmqha log verify' tells which is"
         yield Obstacle(damage, told, accepted_by="--accept-damage")

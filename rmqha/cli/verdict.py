@@ -47,6 +47,8 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     circle           that the broker which a slave follows follows the slave, in a sentence, or None
     log_master       on a slave: where the master takes clients from which its log comes, as that one says; or None
     not_learned      what a slave has not from its master beside the log, and why, a sentence each
+    begins_later     that a slave's log begins later than its master's, and what it lacks is not expired: bytes,
+                     expires_in_s; or None
     tables_not_taken  that a slave has not had its master's tables since its store lacks them, in a sentence, or None
     topics_awaited   whether a slave's log has told of a topic that no table of its master had yet, for a second or two
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
@@ -358,11 +360,22 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     behind = client["received_offset"] - client["durable_offset"]
     reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     lacks_tables = facts.get("topics_awaited") or facts.get("tables_not_taken")
+    reasons += [see(told, Page.DELETED_EARLY) for told in filter(None, [begins_later(facts)])]
     in_sync = not (reasons or failed or behind or lacks_tables)
     reasons += [_silent(facts, client, "its master")] if state in _SLAVE_GOOD and _is_late(facts, client) else []
     reasons += _clashes(facts)
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
+
+
+def begins_later(facts: dict[str, Any]) -> str:
+    """What a slave's log lacks at its begin, in a sentence; empty if it has all that its master's has."""
+    if not (later := facts.get("begins_later")):
+        return ""
+    lacks = f"its log begins {later['bytes']:,} bytes later than its master's, and what lacks has not expired"
+    return (
+        f"{lacks} ({span(later['expires_in_s'])} left): as a master it would pass over what groups have not had of it"
+    )
 
 
 def _not_learned(told: str) -> str:

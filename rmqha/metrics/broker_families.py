@@ -138,6 +138,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "group_clashes": apart,
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "peers_unheard": facts.get("peers_unheard"),
+        "begins_later": facts.get("begins_later"),
         "not_learned": facts.get("not_learned"),
         "member_lists": facts.get("dledger", {}).get("member_lists"),
         "not_registered": facts.get("not_registered"),

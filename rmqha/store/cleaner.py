@@ -291,6 +291,10 @@ class CleanCommitLogService:
         except StoreReadError:
             return 0.0
 
+    def left_s(self, written_ms: int) -> float:
+        """Until a segment has expired that was written last at this time since 1970; negative: since it has."""
+        return (written_ms - self._now_ms()) / 1000 + self._options.file_reserved_time_s
+
     def _tell_deleted(self, mapped: LogFile, *, left_s: float, is_needed: bool) -> None:
         if is_needed:
             lost = "a slave that has yet to be sent it must be rebuilt, unless another replica has it"

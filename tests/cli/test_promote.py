@@ -83,6 +83,13 @@ def test_one_whose_log_begins_earlier_is_to_be_promoted(begin: int, size: int) -
     assert whats(slave("waiting", min_offset=10), Replica(OTHER, slave("waiting", min_offset=30))) == []
 
 
+def test_a_slave_that_lacks_what_its_master_has_is_promoted_by_option_alone() -> None:
+    """Its master had been stopped, as the page for another master says, and could not be asked any more."""
+    (found,) = obstacles(slave("waiting", begins_later={"bytes": 16_777_216, "expires_in_s": 7300.0}), ())
+    assert found.what.startswith("its log begins 16,777,216 bytes later than its master's")
+    assert ("(2 h left)" in found.what, found.accepted_by) == (True, "--accept-later-begin")
+
+
 @pytest.mark.parametrize(
     ("own", "said"),
     [

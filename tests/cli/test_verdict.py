@@ -119,6 +119,7 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
         (master(connection(), accounts_kept="plain_acl.yml:7: no YAML"), Page.ACCOUNTS),
         (slave("transfer", credentials_kept="/a.yml: Permission denied"), Page.ACCOUNTS),
         (slave("transfer", circle="b follows this one"), Page.MIXED_UP),
+        (slave("transfer", begins_later={"bytes": 7, "expires_in_s": 60.0}), Page.DELETED_EARLY),
         (slave("ahead"), Page.AHEAD),
         (slave("below-min"), Page.BELOW_MIN),
         (slave("diverged"), Page.DIVERGED),

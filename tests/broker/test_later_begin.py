@@ -1,0 +1,82 @@
+"""A slave whose log lacks what its master's begins with, and what has not expired, says so: it should be no master."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic.later_begin import later_begin
+from rmqha.cli.promotion import obstacles
+from rmqha.cli.verdict import Verdict, judge
+from tests.broker.machines import Machine, ask, send_request, status_of
+from tests.broker.test_pair import Pair
+from tests.settings import clean_options
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import SEGMENT, Clock, commit_log, message, put, running
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+async def fill(master: Machine) -> None:
+    async with master.client() as client:
+        for number in range(60):
+            await ask(client, send_request(b"x" * 4000, queue_id=number % 4))
+
+
+async def verdict_of(machine: Machine) -> Verdict:
+    return judge(await status_of(machine))
+
+
+async def lose_first(broker: BrokerController) -> None:
+    await commit_log(broker.store).queue.delete_first_in_thread()
+
+
+async def test_what_lacks_and_has_not_expired_is_told_also_after_a_restart(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    """It was told for an hour, and not after a restart: backups and promotions went by 'in sync'."""
+    async with pair.running() as (master, slave):
+        await fill(pair.master)
+        await lose_first(slave)
+        await trio.sleep(12)
+        lacking = slave.store.min_offset
+        assert (master.store.min_offset, lacking > 0) == (0, True)
+        assert not (await verdict_of(pair.slave)).in_sync
+    async with pair.master.broker(), pair.slave.broker():
+        await trio.sleep(12)
+        verdict = await verdict_of(pair.slave)
+        assert (verdict.level, verdict.in_sync) == ("degraded", False)
+        (reason,) = verdict.reasons
+        assert f"its log begins {lacking:,} bytes later than its master's, and what lacks has not expired" in reason
+        found = obstacles(await status_of(pair.slave), ())
+        assert [one.accepted_by for one in found if "bytes later" in one.what] == ["--accept-later-begin"]
+
+
+async def test_what_lacks_there_too_is_no_lack(pair: Pair, autojump_clock: MockClock) -> None:
+    async with pair.running() as (master, slave):
+        await fill(pair.master)
+        await lose_first(slave)
+        await lose_first(master)
+        await trio.sleep(12)
+        assert (await verdict_of(pair.slave)).in_sync
+        await lose_first(slave)
+        await trio.sleep(12)
+        assert not (await verdict_of(pair.slave)).in_sync
+
+
+async def test_what_lacks_is_what_is_there_and_would_be_kept(autojump_clock: MockClock) -> None:
+    clock = Clock()
+    clean = clean_options(delete_when=(), file_reserved_time_s=3600.0)
+    async with running(SimDisk(now_ms=clock, latency_s=(0, 0)).mount(), now_ms=clock, clean=clean) as store:
+        await put(store, *[message(size=1800) for _ in range(4)])
+        assert later_begin(store, 0) is None
+        await commit_log(store).queue.delete_first_in_thread()
+        clock.now_ms += 600_000
+        all_lack = {"bytes": SEGMENT, "expires_in_s": 3000.0}
+        told = [later_begin(store, there) for there in (0, -1, SEGMENT - 1, SEGMENT, None)]
+        assert told == [all_lack, all_lack, all_lack | {"bytes": 1}, None, None]
+        clock.now_ms += 3_000_000
+        assert later_begin(store, 0) is None, "it has expired"
