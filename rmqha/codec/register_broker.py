@@ -68,8 +68,13 @@ Entry = tuple[str, QueueData]
 class RegisteredTopics:
     """Iterate over it once, in short steps: each topic and its queues, and None for a step that found something else.
 
+    A topic with a name that cannot be kept is left out, not the broker: a RocketMQ broker makes such of a group with a
+    name as long as may be, and no message can be sent to it.
+
     Attributes:
         data_version: complete once the last topic has come.
+        left_out: how many topics were.
+        why_left_out: of the first of them; empty: none was.
     """
 
     def __init__(self, body: bytes | memoryview, broker_name: str, *, version: int, compressed: bool) -> None:
@@ -86,13 +91,14 @@ class RegisteredTopics:
         self._is_wrapped = version >= WRAPPED_VERSION
         self._is_compressed = compressed
         self.data_version = DataVersion()
+        self.left_out, self.why_left_out = 0, ""
 
     def __iter__(self) -> Iterator[Entry | None]:
         """Raises RemoteProtocolError at what is no such body, or at more topics than are taken."""
         count = 0
         for entry in self._steps():
             count += entry is not None
-            if count > TOPICS_MAX:
+            if count + self.left_out > TOPICS_MAX:
                 raise RemoteProtocolError(f"a registration of more than {TOPICS_MAX} topics")
             yield entry
 
@@ -127,7 +133,7 @@ class RegisteredTopics:
                 walk.take()
             yield None
 
-    def _entry(self, topic: str, value: Any) -> Entry:
+    def _entry(self, topic: str, value: Any) -> Entry | None:
         try:
             read, write, perm, flag = (
                 value.get("readQueueNums", _QUEUE_NUMS),
@@ -139,12 +145,14 @@ class RegisteredTopics:
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise RemoteProtocolError(f"topic {topic:.80} does not parse: {error!r:.200}") from None
 
-    def _queues(self, topic: str, read: Any, write: Any, *, perm: Any, flag: Any = 0) -> Entry:
-        check_name("topic", topic)
+    def _queues(self, topic: str, read: Any, write: Any, *, perm: Any, flag: Any = 0) -> Entry | None:
+        if problem := _name_problem("topic", topic):
+            self.left_out, self.why_left_out = self.left_out + 1, self.why_left_out or problem
+            return None
         numbers = [_integer(value, _INT32) for value in (read, write, perm, flag)]
         return topic, QueueData(self._broker_name, *numbers)
 
-    def _inflate(self, inflated: "_Inflated") -> Iterator[Entry]:
+    def _inflate(self, inflated: "_Inflated") -> Iterator[Entry | None]:
         try:
             self.data_version = DataVersion.from_json(json.loads(inflated.take_block()))
             for _ in range(inflated.take_number()):
@@ -156,12 +164,18 @@ class RegisteredTopics:
 
 def check_name(what: str, name: str) -> None:
     """Raises RemoteProtocolError if it is empty, too long, or no text that UTF-8 can hold."""
+    if problem := _name_problem(what, name):
+        raise RemoteProtocolError(problem)
+
+
+def _name_problem(what: str, name: str) -> str:
     if not 0 < len(name) <= NAME_SIZE_MAX:
-        raise RemoteProtocolError(f"a {what}'s name of {len(name)} characters: it has to have 1 to {NAME_SIZE_MAX}")
+        return f"a {what}'s name of {len(name)} characters: it has to have 1 to {NAME_SIZE_MAX}"
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise RemoteProtocolError(f"a {what}'s name holds half a surrogate pair, which is no text") from None
+        return f"a {what}'s name holds half a surrogate pair, which is no text"
+    return ""
 
 
 def _integer(value: Any, numbers: range) -> int:

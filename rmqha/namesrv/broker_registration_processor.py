@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import structlog
 import trio
 
 from rmqha.codec import java_json
@@ -25,10 +26,13 @@ from rmqha.codec.register_broker import NO_TOPICS, DataVersion, RegisteredTopics
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import QueueData
 from rmqha.errors import RemoteProtocolError
+from rmqha.log_limit import RepeatLimit
 from rmqha.namesrv.routes import Registration, Routes
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+
+logger = structlog.get_logger()
 
 OrderedTopics = Callable[[], dict[str, str]]
 """The namespace ORDER_TOPIC_CONFIG, which a broker is told."""
@@ -47,6 +51,7 @@ class BrokerRegistrationProcessor:
         self._routes: Final = routes
         self._ordered_topics: Final = ordered_topics
         self._registering: Final = AnswersInTurns()
+        self._said: Final = RepeatLimit()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes that brokers send."""
@@ -74,6 +79,7 @@ class BrokerRegistrationProcessor:
                 topics[entry[0]] = entry[1]
             if step % _READ_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
+        self._tell_left_out(registration, reader)
         found = self._routes.register_broker(
             replace(registration, data_version=reader.data_version),
             topics,
@@ -83,6 +89,13 @@ class BrokerRegistrationProcessor:
         ordered = self._ordered_topics()
         body = java_json.dumps({"table": ordered}).encode() if ordered else b""
         return RemotingCommand(ResponseCode.SUCCESS, ext_fields=encode_header(found), body=body)
+
+    def _tell_left_out(self, registration: Registration, reader: RegisteredTopics) -> None:
+        """They come with each registration of all topics."""
+        if reader.left_out:
+            who = registration.broker_name, registration.broker_addr
+            facts = {"broker_name": who[0], "address": who[1], "reason": reader.why_left_out}
+            self._said.log(logger.warning, "route_info.topics_left_out", key=who, count=reader.left_out, **facts)
 
     def unregister_broker(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """104: a broker stops."""

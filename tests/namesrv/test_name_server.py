@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmqha.codec import java_json
@@ -259,6 +260,18 @@ async def test_a_registration_that_is_none_is_refused(client: RemotingClient, ch
     answer = await ask(client, RequestCode.REGISTER_BROKER, body=b"{}", is_refused=True, **GOOD | change)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert await topics_of(client, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == []
+
+
+async def test_a_broker_with_a_topic_that_cannot_be_kept_is_there_with_its_others(
+    machine: NameServerMachine, client: RemotingClient
+) -> None:
+    """One heartbeat of a group with a long name took a RocketMQ broker out of all routes, for good."""
+    with capture_logs() as lines:
+        for _ in range(3):
+            await register(client, "orders", "%RETRY%" + "g" * 250)
+    assert b'"brokerName":"a"' in await route(client, "orders")
+    told = [line for line in lines if line["event"] == "route_info.topics_left_out"]
+    assert [(line["broker_name"], line["count"]) for line in told] == [("a", 1)], "once"
 
 
 async def test_a_compressed_registration_whose_sum_is_right_is_taken(client: RemotingClient) -> None:
