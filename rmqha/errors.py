@@ -51,6 +51,8 @@ class StoreLockedError(StoreError):
     """Another process holds the store's lock file: stop that process or choose another directory."""
 
 
+NOT_WRITABLE = "the store is not writable"
+"""How a broker begins to say that a write of its store failed, which is final."""
 FILE_SIZE_LIMIT = "a limit of this process: ulimit -f, LimitFSIZE="
 """Why a file cannot be as large as it has to be, with room on its disk."""
 

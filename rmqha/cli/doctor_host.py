@@ -185,6 +185,8 @@ def check_store(config: BrokerConfig, *, is_running: bool) -> Findings:
             yield Finding(FAIL, "store", f"{at} cannot be read and written", _how_to_open(at))
         elif stranger := _not_ours(at if at == Path(path) else None):
             yield Finding(FAIL, "store", f"{stranger} cannot be read and written", _how_to_open(stranger))
+        elif why := _why_no_file(at):
+            yield Finding(FAIL, "store", why, f"repair the disk ('dmesg' says what it met): {Page.WRITE_FAILED}")
         elif not is_running and at == Path(path) and (why := _why_locked(path, config)):
             yield Finding(FAIL, "store", why, "stop that broker, or name a directory of its own: a start is refused")
         else:
@@ -198,6 +200,19 @@ def _how_to_open(path: Path) -> str:
     if owner == user:
         return f"chmod -R u+rwX {path}: its owner is this user (uid {user}), and its mode or an ACL forbids it"
     return f"chown -R it to the user that runs the broker (this is uid {user}), or run as its owner (uid {owner})"
+
+
+def _why_no_file(directory: Path) -> str:
+    """Why no file can be made there, by one that has no name and is gone at once; empty if one can.
+
+    A file system that made itself read-only after an error need not say so by its mount's flags.
+    """
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600))
+    except OSError as error:
+        is_refused = error.errno in {errno.EROFS, errno.EIO, errno.ESTALE, errno.ESHUTDOWN}
+        return f"no file can be made in {directory}: {error.strerror}" if is_refused else ""
+    return ""
 
 
 def _why_locked(path: str, config: BrokerConfig) -> str:

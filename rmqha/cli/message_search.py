@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.cli.broker_tables import topic_stats
+from rmqha.cli.errors import CliError
+from rmqha.cli.pages import Page
 from rmqha.client.message import MessageExt, read_message
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
@@ -19,13 +21,15 @@ from rmqha.codec.headers import (
 )
 from rmqha.codec.message_id import decode_message_id
 from rmqha.codec.record.message import StoredMessage, decode_message
-from rmqha.errors import RemoteProtocolError, StoreError
+from rmqha.errors import CorruptLogError, RemoteProtocolError, StoreError
 from rmqha.logs import escaped
 
 Found = tuple[list[MessageExt], str]
 
 _BODIES_SIZE_MAX = 64 << 20
 """Of the bodies that are inflated, together; what is beyond is shown as it is stored."""
+_BODY_CRC = "BODYCRC"
+"""As decode_message begins to say of a body that is not what was sent."""
 _UNIQUE_MAX = 32
 _QUEUES_MAX = 256
 _SEARCH_S = 30.0
@@ -158,9 +162,17 @@ def _stored(body: bytes) -> Iterable[StoredMessage]:
         try:
             stored = decode_message(body, at)
         except StoreError as error:
+            if isinstance(error, CorruptLogError) and error.reason.startswith(_BODY_CRC):
+                raise _damaged(error.reason) from None
             raise RemoteProtocolError(f"what came is no message: {escaped(str(error))}") from None
         at += stored.store_size
         yield stored
+
+
+def _damaged(reason: str) -> CliError:
+    """A broker gave a record that is not what was stored."""
+    hint = f"a replica may have it whole: name one with --broker. {Page.DAMAGED}"
+    return CliError("the record there is damaged in the broker's log", why=escaped(reason), hint=hint)
 
 
 def _readable(stored: Iterable[StoredMessage], broker_name: str) -> list[MessageExt]:

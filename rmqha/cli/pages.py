@@ -6,7 +6,7 @@ In an installation from a wheel the pages are in ``share/doc/rmqha``, below the 
 from enum import StrEnum
 from typing import Any, Final
 
-from rmqha.errors import FILE_SIZE_LIMIT
+from rmqha.errors import FILE_SIZE_LIMIT, NOT_WRITABLE
 
 _DOCS: Final = "docs/"
 _HA_PEERS: Final = "haPeers"
@@ -61,6 +61,11 @@ def see(reason: str, page: Page) -> str:
 def waits_for(lack: str, page: Page) -> str:
     """What is told of a replica that can store no more at present, and serves what it holds."""
     return see(f"it serves what it holds, and goes on by itself when this has passed: {lack}", page)
+
+
+def page_of_trouble(told: str) -> Page:
+    """What to read of a slave that takes nothing, by what it says of it: a failed write does not pass by itself."""
+    return Page.WRITE_FAILED if NOT_WRITABLE in told else Page.SLAVE_FULL
 
 
 def refusal_of(facts: dict[str, Any]) -> str:

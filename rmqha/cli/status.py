@@ -35,8 +35,9 @@ Examples:
 
 \b
 Exit codes: 0 ok, 1 degraded or failed, 2 wrong usage, 3 unreachable. With --crit-lag 2 is failed, too: as monitoring
-plugins have it, 0 is good, 1 a warning, 2 critical, 3 unknown. With --wait 0 is in sync, whatever else is degraded (it
-is told), and 1 that it was not in time.
+plugins have it, 0 is good, 1 a warning, 2 critical, 3 unknown. With --wait 0 is in sync and whole, whatever else is
+degraded (it is told), and 1 that it was not in time: a damaged record, tables that are not saved, or a log that begins
+later than the master's, are not whole.
 A RocketMQ broker is asked the same way and tells less.
 """
 )

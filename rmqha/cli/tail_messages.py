@@ -9,6 +9,7 @@ import click
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
 from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.pages import Page
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
@@ -18,8 +19,8 @@ _HELD_S: Final = 1.0
 """A broker holds a pull that finds no tag that fits up to the queue's end: that all is read is known only then."""
 
 _DAMAGED: Final = (
-    "if it is damaged in the broker's log, 'rmqha log verify STORE' on that machine says so: docs/recovery.md. A "
-    "replica may have it whole: --broker"
+    "if it is damaged in the broker's log, 'rmqha log verify STORE' on that machine says so. A replica may have it "
+    f"whole: --broker. {Page.DAMAGED}"
 )
 
 

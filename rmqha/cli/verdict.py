@@ -69,7 +69,7 @@ from math import inf
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
-from rmqha.cli.pages import OTHER_BYTES, Page, refusal_of, see, waits_for
+from rmqha.cli.pages import OTHER_BYTES, Page, page_of_trouble, refusal_of, see, waits_for
 from rmqha.cli.span import span
 from rmqha.cli.turned_away import turned_away
 from rmqha.codec.codes import STATUS_KEY
@@ -101,13 +101,15 @@ _NOT_SEND_OK_RECENTLY_S: Final = 10.0
 _NO_SLAVES: Final = "SLAVE_NOT_AVAILABLE"
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
 _SLAVE_GOOD: Final = ("transfer",)
+_SLAVE_FAILED: Final = ("ahead", "below-min", "diverged", "failed", "misconfigured")
 _WITHOUT_ROOM: Final = "disk-full"
+_FAILED: Final = "failed"
 _SLAVE_ADVICE: Final = {
     "ahead": "it holds more than its master, and may differ from it before that, too; nothing is cut",
     "below-min": "the master no longer has what comes next here; this slave must be rebuilt from an empty store",
     "diverged": "its log differs from the master's; replication has stopped. Find out which one is right",
     _WITHOUT_ROOM: "it has no room for more of its master's log, and goes on when there is some",
-    "failed": "its own store failed; see write_refusal and the log. Repair the disk, then restart this broker",
+    _FAILED: "its own store failed, as its log says. Repair the disk, then restart this broker",
     "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
     "same namesrvAddr",
 }
@@ -120,11 +122,14 @@ _SLAVE_PAGES: Final = {
     "below-min": Page.BELOW_MIN,
     "diverged": Page.DIVERGED,
     _WITHOUT_ROOM: Page.SLAVE_FULL,
-    "failed": Page.WRITE_FAILED,
+    _FAILED: Page.WRITE_FAILED,
     "misconfigured": Page.MIXED_UP,
 }
 """All other states are of one that waits for its master."""
 _REFUSED_ACCOUNT: Final = "AclException"
+_NEEDS_ACCOUNT: Final = (
+    "Correct the account in the file of aclCredentialsPath (it is read again; without that key set it)"
+)
 _HALTS_AFTER_S: Final = 5.0
 _LATE_AFTER_HEARTBEATS: Final = 2
 
@@ -140,9 +145,11 @@ class Verdict:
 
 
 def read_status(table: dict[str, str]) -> dict[str, Any]:
-    """Return the facts of one broker, ours or RocketMQ's, from its runtime table."""
+    """Return the facts of one broker, ours or RocketMQ's, from its runtime table. Raises TypeError, ValueError."""
     if STATUS_KEY in table:
-        facts: dict[str, Any] = json.loads(table[STATUS_KEY])
+        facts = json.loads(table[STATUS_KEY])
+        if not isinstance(facts, dict):
+            raise TypeError("its status is no JSON object")
         return facts
     return {
         "version": f"RocketMQ {table.get('brokerVersionDesc', 'of unknown version')}",
@@ -291,7 +298,7 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     reasons += [
         _silent(facts, one, named(one)) for one in connections if one["state"] == IN_SYNC and _is_late(facts, one)
     ]
-    reasons += [see(told, Page.SLAVE_FULL) for told in facts.get("slave_troubles", ())]
+    reasons += [see(told, page_of_trouble(told)) for told in facts.get("slave_troubles", ())]
     reasons += _clashes(facts)
     reasons += turned_away(facts["ha"]["refused"])
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
@@ -346,19 +353,17 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         reasons.append(waits_for(facts["write_refusal"], Page.SLAVE_FULL))
     elif facts.get("write_refusal"):
         reasons.append(f"it cannot write: {refusal_of(facts)}")
-    if state not in _SLAVE_GOOD and not (waits_for_room and state == _WITHOUT_ROOM):
+    is_told = facts.get("write_refusal") and state == (_WITHOUT_ROOM if waits_for_room else _FAILED)
+    if state not in _SLAVE_GOOD and not is_told:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
         is_damaged = told.startswith(NO_RECORD)
         page = Page.DAMAGED if is_damaged else page_of(state)
         reasons.append(see(f"{state}: {told}{_DAMAGED_THERE if is_damaged else ''}", page))
     reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
-    failed = (
-        facts.get("circle")
-        or facts.get("needs_restart")
-        or state in ("ahead", "below-min", "diverged", "failed", "misconfigured")
-    )
+    failed = facts.get("circle") or facts.get("needs_restart") or state in _SLAVE_FAILED
     behind = client["received_offset"] - client["durable_offset"]
-    reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
+    if state != _FAILED:  # its master is not asked any more
+        reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     lacks_tables = facts.get("topics_awaited") or facts.get("tables_not_taken")
     reasons += [see(told, Page.DELETED_EARLY) for told in filter(None, [begins_later(facts)])]
     in_sync = not (reasons or failed or behind or lacks_tables)
@@ -381,8 +386,7 @@ def begins_later(facts: dict[str, Any]) -> str:
 def _not_learned(told: str) -> str:
     if _REFUSED_ACCOUNT not in told:
         return see(told, Page.MIXED_UP if ANOTHER_MASTER in told else Page.SLAVE_WAITS)
-    next_step = "Correct the account in the file of aclCredentialsPath (it is read again; without that key set it)"
-    return see(f"{told}. {next_step}", Page.ACCOUNTS)
+    return see(f"{told}. {_NEEDS_ACCOUNT}", Page.ACCOUNTS)
 
 
 def _number(text: str | None) -> int | None:

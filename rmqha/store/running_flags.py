@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.errors import StoreError, StoreWriteError
+from rmqha.errors import NOT_WRITABLE, StoreError, StoreWriteError
 
 logger = structlog.get_logger()
 
@@ -134,7 +134,7 @@ class RunningFlags:
     def refusal(self) -> str:
         """Why puts are refused, for the answer's remark; empty if they are not."""
         if self.write_error is not None:
-            return f"the store is not writable: {self.write_error}"
+            return f"{NOT_WRITABLE}: {self.write_error}"
         if self.dispatch_error is not None:
             return f"the store cannot dispatch to its consume queues: {self.dispatch_error}"
         if self.dispatch_hold is not None:

@@ -1,5 +1,6 @@
 """`rmqha doctor`: each check finds what it is there for, and nothing else."""
 
+import errno
 import json
 import os
 import socket
@@ -151,6 +152,25 @@ def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
     ((level, what), *_) = levels(doctor_host.check_store(config(tmp_path), is_running=False))
     assert (level, what) == ("fail", f"{tmp_path} cannot be read and written")
+
+
+@pytest.mark.parametrize(
+    ("refused", "levels_told"), [(errno.EROFS, ["fail"] * 2), (errno.EIO, ["fail"] * 2), (errno.EOPNOTSUPP, [])]
+)
+def test_a_file_system_that_made_itself_read_only_fails(
+    refused: int, levels_told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its flags said "rw" after an error of the disk: doctor found nothing, and the start could not lock the store."""
+
+    def open_refusing(*_: object) -> int:
+        raise OSError(refused, os.strerror(refused))
+
+    assert levels(doctor_host.check_store(config(tmp_path), is_running=False)) == []
+    monkeypatch.setattr(os, "open", open_refusing)
+    monkeypatch.setattr(doctor_host, "_why_locked", lambda *_: "")
+    told = levels(doctor_host.check_store(config(tmp_path), is_running=False))
+    assert [level for level, _ in told] == levels_told
+    assert all(f"no file can be made in {tmp_path}: {os.strerror(refused)}" in what for _, what in told)
 
 
 @pytest.mark.parametrize(("is_owner", "said"), [(True, "chmod -R u+rwX {path}: its owner"), (False, "chown -R it")])

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rmqha.cli.main import run
+from rmqha.cli.pages import Page
 from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.host import parse_host
@@ -186,6 +187,17 @@ def test_wrong_usage_and_answers_that_are_none(broker: FakeBrokers, capsys: Outp
     broker.answers[A][RequestCode.VIEW_MESSAGE_BY_ID] = answer(code=1, remark="AclException: not an admin")
     assert run(["message", "get", "--offset", "300", "-b", A]) == 1
     assert "RMQHA_CREDENTIALS" in capsys.readouterr().err
+
+
+def test_a_record_that_is_damaged_names_its_page_and_not_a_version(broker: FakeBrokers, capsys: Output) -> None:
+    stored = bytearray(record())
+    stored[88] ^= 1
+    broker.answers[A][RequestCode.VIEW_MESSAGE_BY_ID] = answer(body=bytes(stored))
+    assert run(["message", "get", "--offset", "300", "-b", A]) == 1
+    told = capsys.readouterr().err
+    assert "the record there is damaged in the broker's log" in told
+    assert str(Page.DAMAGED) in told
+    assert "version" not in told
 
 
 def test_of_small_messages_that_inflate_to_large_ones_the_first_are_inflated(

@@ -7,6 +7,7 @@ from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
+from rmqha.errors import NOT_WRITABLE
 from rmqha.replication.slave_session import CorruptStreamError
 from tests.cli.facts import connection, master, member, slave, view
 
@@ -132,6 +133,7 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
         (master(connection(), undeliverable="1 delayed message was left out"), Page.UNDELIVERABLE),
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
         (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
+        (master(connection(), slave_troubles=[f"a/1 says why: {NOT_WRITABLE}: pwrite"]), Page.WRITE_FAILED),
         (slave("disk-full"), Page.SLAVE_FULL),
         (slave("disk-full", write_refusal="the disk is too full"), Page.SLAVE_FULL),
         (slave("failed"), Page.WRITE_FAILED),
@@ -148,6 +150,18 @@ def test_a_reason_names_the_page_that_says_what_to_do(facts: dict[str, Any], pag
         reason, message = facts.pop("refused")
         facts["ha"]["refused"] = [{"address": "c", "reason": reason, "message": message, "last_s_ago": 1.0, "count": 2}]
     assert judge(facts).reasons[-1].endswith(f"; see {page}")
+
+
+def test_a_slave_whose_store_failed_has_one_reason() -> None:
+    """It had three: the second named a key of the JSON, the third was an answer of its master's start, minutes ago."""
+    refusal = f"{NOT_WRITABLE}: pwrite failed on /s/commitlog/0: Read-only file system (errno 30)"
+    facts = slave("failed", write_refusal=refusal, needs_restart=True, not_learned=["the broker is starting"])
+    verdict = judge(facts)
+    (reason,) = verdict.reasons
+    assert (verdict.level, reason.startswith(f"it cannot write: {refusal}")) == ("failed", True)
+    assert reason.endswith(Page.WRITE_FAILED)
+    (other,) = judge(slave("failed")).reasons
+    assert other.startswith("failed: its own store failed")
 
 
 def test_a_slave_that_stands_still_is_told_from_one_that_is_slow() -> None:
