@@ -11,9 +11,10 @@ import select
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, Final, TextIO, cast
+from threading import RLock
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -37,9 +38,7 @@ def setup_logging(*, log_format: str = "auto", level: str = "info", stream: Text
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(
-            cast("TextIO", _unfailing(target, partial(_lines_lost, processors)))
-        ),
+        logger_factory=partial(_LineLogger, _unfailing(target, partial(_lines_lost, processors)), RLock()),
         cache_logger_on_first_use=False,
     )
 
@@ -89,6 +88,25 @@ def _unfailing(stream: TextIO, tell_lost: Callable[[int], str]) -> "_UnfailingSt
             return _UnwaitingStream(os.open(os.ttyname(fd), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY), tell_lost)
     has_reader = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
     return _UnwaitingStream(fd, tell_lost) if has_reader else _UnfailingStream(stream)
+
+
+class _LineLogger:
+    """One call, one line. As structlog's WriteLogger, but a signal's handler may log while its thread writes a line.
+
+    WriteLogger's lock is held then: a second SIGTERM that came while the line of the first was written waited for
+    itself, for ever.
+    """
+
+    def __init__(self, stream: "_UnfailingStream | _UnwaitingStream", lock: AbstractContextManager[object]) -> None:
+        self._stream = stream
+        self._lock = lock
+
+    def msg(self, line: str) -> None:
+        with self._lock:
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+    log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
 
 
 class _UnwaitingStream:

@@ -2,6 +2,8 @@ import errno
 import io
 import json
 import os
+from collections.abc import Callable
+from threading import Thread
 
 import pytest
 import structlog
@@ -51,6 +53,32 @@ def test_events_below_the_level_are_dropped() -> None:
     setup_logging(level="warning", stream=stream)
     structlog.get_logger().info("a.b")
     assert stream.getvalue() == ""
+
+
+class Interrupted(io.StringIO):
+    """A signal comes while the first line is written, and its handler logs, too."""
+
+    handler: Callable[[], None] | None = None
+
+    def write(self, text: str) -> int:
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
+        return super().write(text)
+
+
+def test_a_signal_handler_may_log_while_a_line_is_written() -> None:
+    """A second SIGTERM waited for the lock that the first one's line held, for ever, and only SIGKILL ended it."""
+    stream = Interrupted()
+    setup_logging(stream=stream)
+    logger = structlog.get_logger()
+    stream.handler = lambda: logger.warning("broker.stopped_at_once")
+    writing = Thread(target=logger.info, args=("broker.stopping",), daemon=True)
+    writing.start()
+    writing.join(timeout=60)
+    assert not writing.is_alive()
+    told = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert told == ["broker.stopped_at_once", "broker.stopping"]
 
 
 class FullDisk(io.StringIO):
