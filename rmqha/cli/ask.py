@@ -98,11 +98,16 @@ class BrokerConnection:
     def ask(self, request: RemotingCommand) -> RemotingCommand:
         """The broker's answer, whatever its code. ``request`` gets a number of this connection, and is signed.
 
+        A name server answers what every broker knows by REQUEST_CODE_NOT_SUPPORTED; for RocketMQ's, which is silent,
+        that is returned here.
+
         Raises:
             UnreachableError: nobody answers in time, or what answers is no broker.
         """
+        is_known_to_brokers = request.code == RequestCode.GET_BROKER_RUNTIME_INFO
+        cluster_info = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO) if is_known_to_brokers else None
         try:
-            return self._connected().ask(request)
+            return self._connected().ask(request, known_instead=cluster_info)
         except TimeoutError:
             raise SilentError(self.address, f"no answer within {self._timeout_s:g} s") from None
         except OSError as error:

@@ -53,6 +53,9 @@ def check_configuration(config: BrokerConfig, *, files_max: int | None, timeout_
         with BrokerConnection(own_listen_address(config), timeout_s=timeout_s) as connection:
             answer = connection.ask_for(RequestCode.GET_BROKER_CONFIG)
         running = {one.key: one.value for one in parse_properties(bytes(answer.body))[0]}
+        if CONFIG_ORIGINS_FIELD not in answer.ext_fields:
+            yield Finding(OK, "config", "the broker that runs does not say what it goes by: it is RocketMQ's")
+            return
         origins = dict(loads(answer.ext_fields[CONFIG_ORIGINS_FIELD]))
     except (CliError, RemoteProtocolError, LookupError, TypeError, ValueError) as error:
         told = error.why if isinstance(error, CliError) else type(error).__name__

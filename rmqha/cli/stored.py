@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Final
 
 from rmqha.cli.ask import ask_broker, no_broker_error
-from rmqha.cli.errors import UnreachableError
+from rmqha.cli.errors import SilentError, UnreachableError
 from rmqha.codec.admin_headers import TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
@@ -26,5 +26,13 @@ def wait_stored_is_seen(addresses: Sequence[str], topic: str) -> None:
     request = RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, ext_fields=encode_header(TopicRequestHeader(topic)))
     for address in addresses:
         with suppress(UnreachableError):
-            if ask_broker(address, request, timeout_s=_ANSWER_S).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if _is_no_broker(address, request):
                 raise no_broker_error(address, timeout_s=_ANSWER_S)
+
+
+def _is_no_broker(address: str, request: RemotingCommand) -> bool:
+    try:
+        answer = ask_broker(address, request, timeout_s=_ANSWER_S)
+    except SilentError:  # as a name server of RocketMQ's is: this one is told from a broker then
+        answer = ask_broker(address, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_s=_ANSWER_S)
+    return answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

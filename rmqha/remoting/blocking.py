@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from rmqha.codec.acl import SessionCredentials
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
-from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
+from rmqha.codec.remoting import FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.strangers import describe_answer
 from rmqha.errors import RemoteProtocolError
 
 _FIRST_BYTES: Final = 16
+_SILENT_S: Final = 1.0
+"""After it whoever may not know a question is asked another one."""
 _NO_ANSWER: Final = (
     "it closed the connection without an answer: it requires TLS, its clientAllow leaves this host out, or this is no "
     "listenPort (the HA port is one above it)"
@@ -55,28 +58,46 @@ class BlockingConnection:
         if self._socket is not None:
             self._socket.close()
 
-    def ask(self, request: RemotingCommand) -> RemotingCommand:
+    def ask(self, request: RemotingCommand, *, known_instead: RemotingCommand | None = None) -> RemotingCommand:
         """The broker's answer, whatever its code. ``request`` gets a number of this connection, and is signed.
+
+        Args:
+            request: what is asked.
+            known_instead: asked as well when there is no answer for a moment: where this succeeds and the other one
+                stays unanswered, that is not supported there. RocketMQ's name servers do not say so (spec: remoting
+                §2.3).
 
         Raises:
             OSError: nobody answers; TimeoutError: not in time.
             UnicodeError: the host's name is none.
             RemoteProtocolError: what answers is no broker.
         """
-        self._opaque += 1
-        request.opaque = self._opaque
-        if self._credentials is not None:
-            self._credentials.sign(request)
+        deadline = time.monotonic() + self._timeout_s
         try:
-            return self._answer_to(request, deadline=time.monotonic() + self._timeout_s)
+            self._send(request, deadline=deadline)
+            if known_instead is not None:
+                try:
+                    return self._answer_to(request, deadline=min(deadline, time.monotonic() + _SILENT_S))
+                except TimeoutError:
+                    self._send(known_instead, deadline=deadline)
+            return self._answer_to(request, known_instead, deadline=deadline)
         except RemoteProtocolError as error:
             told = describe_answer(self._first_bytes) or f"what listens there is no broker: {error}"
             raise RemoteProtocolError(told) from None
 
-    def _answer_to(self, request: RemotingCommand, *, deadline: float) -> RemotingCommand:
+    def _send(self, request: RemotingCommand, *, deadline: float) -> None:
+        self._opaque += 1
+        request.opaque = self._opaque
+        if self._credentials is not None:
+            self._credentials.sign(request)
         connection = self._connect()
         connection.settimeout(max(deadline - time.monotonic(), 0.001))
         connection.sendall(request.encode())
+
+    def _answer_to(
+        self, request: RemotingCommand, known_instead: RemotingCommand | None = None, *, deadline: float
+    ) -> RemotingCommand:
+        connection = self._connect()
         while True:
             left_s = deadline - time.monotonic()
             if left_s <= 0:  # though something else comes all the time
@@ -89,6 +110,9 @@ class BlockingConnection:
             for answer in self._decoder.receive_data(data):
                 if answer.is_response and answer.opaque == request.opaque:
                     return answer
+                is_other = known_instead is not None and answer.opaque == known_instead.opaque
+                if is_other and answer.is_response and answer.code == ResponseCode.SUCCESS:
+                    return RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, request.opaque, FLAG_RESPONSE)
 
     def _connect(self) -> socket.socket:
         if self._socket is None:

@@ -67,6 +67,14 @@ def test_what_a_restart_would_change_is_told_key_by_key(tmp_path: Path, fake_bro
     ], "its command line says fileReservedTime again"
 
 
+def test_a_broker_of_rocketmqs_says_not_where_its_keys_come_from(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    """An exception's name stood there."""
+    config = load_config(conf(tmp_path / "broker.conf"))
+    fake_brokers.answers = {ADDRESS: {ASKED: answer(body=b"slaveTimeout=3000\n")}}
+    found = compared(config)
+    assert (found.level, found.what) == ("ok", "the broker that runs does not say what it goes by: it is RocketMQ's")
+
+
 def test_what_nobody_set_may_be_the_machine_s(
     tmp_path: Path, fake_brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +99,6 @@ def test_connections_that_the_process_s_limit_takes_are_no_change(tmp_path: Path
     "told",
     [
         answer(code=ResponseCode.NO_PERMISSION, remark="not you"),
-        answer(body=b"slaveTimeout=1"),
         answer(body=b"slaveTimeout=1", origins="[["),
         answer(body=b"slaveTimeout=1", origins="7"),
     ],

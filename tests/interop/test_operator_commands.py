@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from rmqha.client import open_consumer
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.dashboard.questions import brokers_at
 from rmqha.remoting.client import open_remoting_client
 from rmqha.transport import TcpNetwork
 from tests.e2e.commands import rmqha
 from tests.e2e.name_servers import RmqhaNameServer
 from tests.e2e.processes import reaping
 from tests.interop.feature_table import BROKER
-from tests.interop.peers import JavaBroker
+from tests.interop.peers import JavaBroker, JavaNameServer
 
 pytestmark = pytest.mark.tries(BROKER, "rmqha topics, groups, message, top")
 
@@ -49,6 +51,38 @@ async def test_rocketmq_answers_every_question(broker: JavaBroker, tmp_path: Pat
             while (await rmqha("topics", "list", "-b", server.address))[0] != 0:  # noqa: ASYNC110
                 await trio.sleep(0.5)
         await _ask(broker.address, server.address)
+    finally:
+        server.close()
+
+
+async def test_a_name_server_of_rocketmqs_stands_for_its_brokers(broker: JavaBroker, tmp_path: Path) -> None:
+    """It answers nothing that it does not know, and every command but `send` said that it cannot be reached."""
+    server = JavaNameServer(tmp_path / "namesrv")
+    try:
+        broker.conf |= {"namesrvAddr": server.address}
+        await broker.start()
+        at = ["-b", server.address]
+        with trio.fail_after(120):
+            while (await rmqha("topics", "list", *at))[0] != 0:  # noqa: ASYNC110 - another process
+                await trio.sleep(0.5)
+        await told("topics", "create", "orders", *at)
+        assert [one["topic"] for one in await told("topics", "list", *at)] == ["orders"]
+        await _wait_route(server.address, {})
+        assert (await rmqha("send", "orders", *at, "--count", "10", "--retries", "100", "--timeout", "60"))[0] == 0
+        assert [one["topic"] for one in await told("topics", "describe", "orders", *at)] == ["orders"]
+        assert await told("groups", "list", *at) == []
+        (first,) = await told("message", "get", "--offset", "0", *at)
+        assert first["topic"] == "orders"
+        assert (await rmqha("top", "--count", "1", *at))[0] == 0
+        for command in (["status"], ["tail", "orders"]):
+            code, _, err = await rmqha(*command, *at)
+            assert (code, "is a name server's address, not a broker's" in err) == (1, True), err
+            assert f"{broker.address} (pair, master)" in err
+        code, out, _ = await rmqha("doctor", "-c", str(broker.conf_file))
+        assert f"{server.address}: pair with brokerId 0 is registered" in out
+        assert "does not say what it goes by: it is RocketMQ's" in out
+        brokers = await trio.to_thread.run_sync(partial(brokers_at, server.address, timeout_s=30))
+        assert [one.address for one in brokers] == [broker.address]
     finally:
         server.close()
 
