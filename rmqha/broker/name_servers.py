@@ -246,12 +246,19 @@ class NameServers:
             self._on_master(named[0])
 
     async def _wait_for_news(self, client: RemotingClient, told: _Told) -> None:
+        began_at = trio.current_time()
+        while self._presence() == (told.identity, told.data_version) and not client.closed:
+            left_s = began_at + self._period_s - trio.current_time()
+            if left_s <= 0:
+                return
+            with trio.move_on_after(min(left_s, _LOOKS_AGAIN_S)):
+                await self._news.wait()
+
+    @property
+    def _period_s(self) -> float:
+        """That of registrations at present: the one name server that named the master may be given up meanwhile."""
         looks_for_master = self._config.is_slave and self.master is None
-        period_s = _LOOKS_FOR_MASTER_S if looks_for_master else self._config.register_name_server_period_s
-        with trio.move_on_after(period_s):
-            while self._presence() == (told.identity, told.data_version) and not client.closed:
-                with trio.move_on_after(_LOOKS_AGAIN_S):
-                    await self._news.wait()
+        return _LOOKS_FOR_MASTER_S if looks_for_master else self._config.register_name_server_period_s
 
     async def _look_for_another(self, client: RemotingClient, name_server: str, identity: Identity) -> None:
         """A name server that took this broker's registration names another one now, or does not."""

@@ -14,7 +14,7 @@ from rmqha.errors import RemoteProtocolError
 
 _FIRST_BYTES: Final = 16
 _SILENT_S: Final = 1.0
-"""After it whoever may not know a question is asked another one."""
+"""Then another one is asked, as the first may not be known there."""
 _NO_ANSWER: Final = (
     "it closed the connection without an answer: it requires TLS, its clientAllow leaves this host out, or this is no "
     "listenPort (the HA port is one above it)"

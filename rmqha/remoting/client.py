@@ -29,6 +29,13 @@ _LAST_ANSWERS_S: Final = 1.0
 _LOOKS_AGAIN_S: Final = 1.0
 _RECEIVE_SIZE = 256 * 1024
 _REASON_SIZE_MAX = 300
+_TAKEN_AT_ONCE: Final = 256
+"""Commands, before everybody else has a turn."""
+_UNASKED_FREE: Final = 16
+"""At a time: late answers come, and what a broker tells its clients."""
+_UNASKED_S: Final = 0.001
+"""Of more, so long nothing is read for each: a peer may send them without end."""
+_UNASKED_MAX_S: Final = 0.1
 _FIRST_BYTES: Final = 16
 REFUSED_BEHIND_MAX: Final = 16 * 1024 * 1024
 """Bytes queued, behind which no more answers to a broker's questions are."""
@@ -179,20 +186,30 @@ class RemotingClient:
         await self._outgoing.wait_below(size)
 
     async def _read(self) -> None:
-        decoder = FrameDecoder(header_size_max=self._header_size_max)
+        decoder = FrameDecoder(header_size_max=self._header_size_max, commands_max=_TAKEN_AT_ONCE)
         buffer = new_buffer(self._receive_size)
         while count := await self._stream.receive_into(decoder.space(buffer)):
             self._first_bytes = self._first_bytes or bytes(buffer[: min(count, _FIRST_BYTES)])
             self.used_at = trio.current_time()
             self._responses.note_heard()
-            self._take(decoder.on_received(buffer, count))
+            unasked = self._take(decoder.on_received(buffer, count))
+            while decoder.more:
+                await trio.lowlevel.checkpoint()
+                unasked += self._take(decoder.decode_more())
+            if unasked > _UNASKED_FREE:
+                await trio.sleep(min(unasked * _UNASKED_S, _UNASKED_MAX_S))
 
-    def _take(self, commands: list[RemotingCommand]) -> None:
+    def _take(self, commands: list[RemotingCommand]) -> int:
+        """How many of them nobody here has asked for, or awaits any more."""
+        unasked = 0
         for command in commands:
-            if command.flag & FLAG_RESPONSE:
-                self._responses.complete(command)
-            elif not command.flag & FLAG_ONEWAY:
-                self._refuse(command)
+            if not command.flag & FLAG_RESPONSE:
+                unasked += 1
+                if not command.flag & FLAG_ONEWAY:
+                    self._refuse(command)
+            elif not self._responses.complete(command):
+                unasked += 1
+        return unasked
 
     def _refuse(self, request: RemotingCommand) -> None:
         """We serve nothing: a broker that asks is told so, unless it takes too little of what it is told."""

@@ -90,6 +90,36 @@ async def test_answers_that_came_before_the_peer_left_count_though_more_was_bein
     assert sum(isinstance(outcome, RemotingCommand) for outcome in outcomes) == 20
 
 
+@pytest.mark.parametrize("flag", [0, FLAG_ONEWAY, FLAG_RESPONSE], ids=["requests", "oneway", "answers"])
+async def test_what_nobody_asked_for_is_read_slowly_and_in_turns(
+    flag: int, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """A name server that sent requests without end took the turns of a broker's clients: sends waited for 2.4 s."""
+    ours, theirs = memory_connection()
+    client = RemotingClient(ours, ADDRESS)
+    turns, is_answered = 0, trio.Event()
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_answered.is_set():
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    many = RemotingCommand(40, 1 << 20, flag).encode() * 1_000
+    answer = RemotingCommand(0, client.expect(60, lambda _: is_answered.set()), FLAG_RESPONSE)
+    theirs.send_nowait(many + answer.encode())
+    nursery.start_soon(client.run)
+    nursery.start_soon(others)
+    await is_answered.wait()
+    assert turns >= 1_000 // 256
+    with pytest.raises(RemotingTimeoutError):
+        await client.invoke(RemotingCommand(1), timeout_s=0.05)
+    is_read = trio.Event()
+    theirs.send_nowait(RemotingCommand(0, client.expect(60, lambda _: is_read.set()), FLAG_RESPONSE).encode())
+    await is_read.wait()
+    assert trio.current_time() == pytest.approx(0.1), "for so long nothing was read"
+
+
 async def test_each_request_has_its_own_deadline(autojump_clock: MockClock) -> None:
     async with connected() as (broker, _, client):
         expired: list[tuple[float, int]] = []
