@@ -126,6 +126,14 @@ def test_places_in_the_log_and_what_lies_between_them() -> None:
     }
 
 
+def test_without_an_index_nothing_waits_for_it() -> None:
+    broker = a_broker()
+    broker.store.options.message_index_enable = False
+    assert told(broker_families.log(broker))["rmqha_index_lag_bytes"] == 0
+    broker.store.options.message_index_enable, broker.store.index.position = True, 60_001
+    assert told(broker_families.log(broker))["rmqha_index_lag_bytes"] == 0, "it may be farther by a moment"
+
+
 async def test_a_topic_and_a_group_have_all_their_numbers(autojump_clock: MockClock) -> None:
     """Ten messages of one size, of which the group has had seven, and committed four."""
     machine = Machine(SimNet(), "10.0.0.1", LISTEN)
