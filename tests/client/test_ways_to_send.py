@@ -8,6 +8,7 @@ import pytest
 from trio.testing import MockClock
 
 from rmqha.client import Message, Producer
+from rmqha.client.message import DELAY_LEVEL_MAX
 from rmqha.codec.properties import find_property
 from rmqha.codec.send_headers import SendMessageRequestDecoder
 from tests.client.cluster import cluster_of
@@ -22,7 +23,7 @@ MADE: Final[list[dict[str, Any]]] = [
     {"flag": -7},
     {"wait_store_msg_ok": False},
     {"tags": "B", "keys": "k", "properties": {"a": "b"}, "flag": 3, "wait_store_msg_ok": False},
-    {"delay_level": 3},
+    *({"delay_level": level} for level in (1, 3, DELAY_LEVEL_MAX)),
 ]
 
 
