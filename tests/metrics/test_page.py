@@ -74,6 +74,24 @@ async def test_a_bug_costs_one_source(autojump_clock: MockClock) -> None:
     assert (told["h_bucket['0.001']"], told["h_bucket['+Inf']"], told["h_count[]"], told["h_sum[]"]) == (1, 3, 3, 0.5)
 
 
+async def test_a_bug_before_the_sources_costs_none_of_them_and_is_told(autojump_clock: MockClock) -> None:
+    """As one of a source: it is in the log, and counted each time."""
+
+    async def fail() -> None:
+        raise RuntimeError("a bug")
+
+    def good() -> Iterator[Metric]:
+        yield gauge("good", "Told.", 7)
+
+    page = MetricsPage(lambda: [good], prepare=fail)
+    for number in (1, 2):
+        with capture_logs() as logs:
+            told = read(await page.text())
+        assert [line["event"] for line in logs] == ["metrics.broken"]
+        assert (told["good[]"], told["rmqha_metrics_broken_total[]"]) == (7, number)
+        await trio.sleep(FRESH_S)
+
+
 async def test_others_have_their_turns_between_families(autojump_clock: MockClock) -> None:
     turns, told_at = 0, list[int]()
 

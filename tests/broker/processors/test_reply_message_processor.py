@@ -8,12 +8,14 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.processors import reply_message_processor
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.properties import parse_properties
+from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import Producer, producer_of, seen
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
+TRANSACTIONS = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
 
 
 def reply(body: bytes, *, to: str = "10.9.9.9@1", topic: str = REPLIES, **fields: str) -> RemotingCommand:
@@ -104,6 +106,24 @@ async def test_replies_need_not_be_stored(machine: Machine, autojump_clock: Mock
             answer = await replier.ask(old)
             assert decode_send_response(answer)[:3] == ("0", 0, 0)
         assert await seen(broker, topic=REPLIES) == []
+
+
+@pytest.mark.parametrize("sys_flag", [0, *(flag | more for flag in TRANSACTIONS for more in (0, SysFlag.COMPRESSED))])
+@pytest.mark.parametrize("is_v1", [False, True])
+async def test_a_reply_that_is_stored_is_seen_whatever_its_flags(
+    machine: Machine, broker: BrokerController, sys_flag: int, is_v1: bool, autojump_clock: MockClock
+) -> None:
+    """Of a transaction it is no part: flagged as one it would be in the log and in no queue."""
+    async with producer_of(machine) as asker, producer_of(machine) as replier, trio.open_nursery() as nursery:
+        await asker.join()
+        nursery.start_soon(take, asker)
+        sent = reply(b"42", f=str(int(sys_flag)))
+        if is_v1:
+            sent = RemotingCommand(RequestCode.SEND_REPLY_MESSAGE, ext_fields=v1_of(sent), body=sent.body)
+        assert (await replier.ask(sent)).code == ResponseCode.SUCCESS
+        (stored,) = await seen(broker, topic=REPLIES)
+        assert (stored.body, stored.sys_flag) == (b"42", sys_flag & ~SysFlag.TRANSACTION_TYPE)
+        assert asker.asked[0].ext_fields["sysFlag"] == str(int(sys_flag))
 
 
 async def test_a_reply_larger_than_a_message_may_be_is_pushed_and_not_stored(

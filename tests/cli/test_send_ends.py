@@ -1,0 +1,108 @@
+"""`rmqha send`: after what ends the sending nothing more is read, nor sent, however much its source still has."""
+
+import errno
+import io
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from rmqha.cli import send_messages
+from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.send_messages import AnswerLog, Plan, send_all
+from rmqha.cli.send_report import SendReport
+from rmqha.client import Message, MessageQueue, SendOutcome, SendResult, SendStatus
+from rmqha.codec.codes import ResponseCode
+from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RmqhaError
+
+OK: Final = SendResult(SendStatus.SEND_OK, "id", "oid", MessageQueue("t", "b", 3), 7)
+GONE: Final = RemotingConnectError("h:1", "refused")
+REFUSED: Final = MQBrokerError(ResponseCode.MESSAGE_ILLEGAL, "too large")
+PLAN: Final = Plan("h:1", "t", None, (), {}, wait=True, window=2, timeout_s=1.0)
+CHUNKS, CHUNK_SIZE = 50, 10
+
+
+class Sender:
+    """A producer, and each of its pipelines: the first messages are answered well, all others with ``then``."""
+
+    def __init__(self, then: SendOutcome, *, good: int, no_route: RmqhaError | None = None) -> None:
+        self.then, self.good = then, good
+        self.no_route = no_route
+        self.sent = 0
+
+    async def queues(self, _topic: str) -> list[MessageQueue]:
+        if self.no_route is not None:
+            raise self.no_route
+        return [OK.queue]
+
+    def pipeline(self, *, window: int) -> "Sender":
+        assert window == PLAN.window
+        return self
+
+    async def send(self, _message: Message) -> list[SendOutcome]:
+        self.sent += 1
+        return [OK if self.sent <= self.good else self.then]
+
+    async def finish(self) -> list[SendOutcome]:
+        return []
+
+
+class Disk(io.StringIO):
+    """Has room for some receipts."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self.lines_left = lines
+
+    def write(self, text: str) -> int:
+        self.lines_left -= 1
+        if self.lines_left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+@pytest.mark.parametrize(
+    ("sender", "room", "chunks_read", "sent", "error"),
+    [
+        (Sender(OK, good=0), 10_000, CHUNKS, CHUNKS * CHUNK_SIZE, None),
+        (Sender(REFUSED, good=5), 10_000, CHUNKS, CHUNKS * CHUNK_SIZE, None),
+        (Sender(GONE, good=25), 10_000, 3, 26, UnreachableError),
+        (Sender(OK, good=0), 25, 3, 26, CliError),
+        (Sender(OK, good=0), 0, 1, 1, CliError),
+        (Sender(OK, good=0, no_route=NoRouteError("none")), 10_000, 0, 0, CliError),
+        (Sender(OK, good=0, no_route=REFUSED), 10_000, 0, 0, CliError),
+        (Sender(OK, good=0, no_route=GONE), 10_000, 0, 0, UnreachableError),
+    ],
+    ids=["nothing", "refusals", "gone", "receipts", "first receipt", "no topic", "no right", "nobody"],
+)
+async def test_what_ends_the_sending_ends_the_reading(
+    sender: Sender,
+    room: int,
+    chunks_read: int,
+    sent: int,
+    error: type[CliError] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = list[int]()
+
+    async def source() -> AsyncGenerator[Iterable[bytes], None]:
+        for number in range(CHUNKS):
+            read.append(number)
+            yield [b"x"] * CHUNK_SIZE
+
+    monkeypatch.setattr(send_messages, "open_producer", opening(sender))
+    report = SendReport()
+    log = AnswerLog("t", report, Disk(room))
+    async with aclosing(source()) as chunks:
+        failure = await send_all(PLAN, chunks, log) or log.finish()
+    assert (len(read), sender.sent, report.total) == (chunks_read, sent, sent)
+    assert (failure is None) if error is None else type(failure) is error
+
+
+def opening(sender: Sender) -> Callable[..., Any]:
+    @asynccontextmanager
+    async def opened(*_: object, **__: object) -> AsyncIterator[Sender]:
+        yield sender
+
+    return opened
