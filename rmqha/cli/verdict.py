@@ -362,7 +362,7 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
     failed = facts.get("circle") or facts.get("needs_restart") or state in _SLAVE_FAILED
     behind = client["received_offset"] - client["durable_offset"]
-    if state != _FAILED:  # its master is not asked any more
+    if state not in _SLAVE_FAILED:  # its master is not asked any more
         reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     lacks_tables = facts.get("topics_awaited") or facts.get("tables_not_taken")
     reasons += [see(told, Page.DELETED_EARLY) for told in filter(None, [begins_later(facts)])]

@@ -37,6 +37,11 @@ def items(values: object, count_max: int) -> Iterator[dict[str, Any]]:
     return (value for value in islice(listed, count_max) if isinstance(value, dict))
 
 
+def last_items(values: object, count_max: int) -> Iterator[dict[str, Any]]:
+    """The last objects of a list."""
+    return items(values[-count_max:] if isinstance(values, list | tuple) else (), count_max)
+
+
 def table(value: object) -> dict[str, Any]:
     """An object, empty for what is none."""
     return value if isinstance(value, dict) else {}

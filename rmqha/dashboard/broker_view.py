@@ -19,7 +19,7 @@ from typing import Any, Final
 from rmqha.cli.lag_limits import gone_lag_s
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge
-from rmqha.dashboard.bounded import items, number, table, text, texts
+from rmqha.dashboard.bounded import items, last_items, number, table, text, texts
 
 Facts = dict[str, Any]
 REPLICAS_MAX: Final = 32
@@ -98,7 +98,7 @@ def _departed(facts: Facts) -> list[dict[str, Any]]:
             "bytesPerSecond": None,
             "reason": text(one["reason"]),
         }
-        for one in items(table(facts.get("ha")).get("departed"), REPLICAS_MAX)
+        for one in last_items(table(facts.get("ha")).get("departed"), REPLICAS_MAX)
     ]
 
 

@@ -299,8 +299,14 @@ def register_master(names: NamesrvController, host: str) -> None:
 async def test_a_name_server_that_is_gone_names_no_master(net: SimNet, autojump_clock: MockClock) -> None:
     """The next master may be known to others alone."""
     first, second = NameServerMachine(net), NameServerMachine(net, "10.7.7.8")
-    keys = {"brokerRole": "SLAVE", "enableDLegerCommitLog": "false", "brokerName": "g"}
-    slave = name_servers(net, broker_id=1, namesrvAddr=f"{first.where};{second.where}", **keys)
+    slave = name_servers(
+        net,
+        broker_id=1,
+        namesrvAddr=f"{first.where};{second.where}",
+        brokerRole="SLAVE",
+        enableDLegerCommitLog="false",
+        brokerName="g",
+    )
     async with second.running() as others, trio.open_nursery() as nursery:
         async with first.running() as names:
             register_master(names, "10.0.0.3")

@@ -35,6 +35,7 @@ NAME_SERVERS: Final[dict[str, Answers | None]] = {
     "10.0.0.5": REFUSES,
     "10.0.0.6": ANOTHER,
     "10.0.0.7": NO_TABLE,
+    "10.0.0.8": NO_FACTS,
 }
 PEERS: Final[dict[str, Answers | None]] = {
     "10.0.0.1": None,

@@ -162,6 +162,8 @@ def test_a_slave_whose_store_failed_has_one_reason() -> None:
     assert reason.endswith(Page.WRITE_FAILED)
     (other,) = judge(slave("failed")).reasons
     assert other.startswith("failed: its own store failed")
+    (apart,) = judge(slave("diverged", not_learned=["its master has yet to be asked"])).reasons
+    assert apart.startswith("diverged: ")
 
 
 def test_a_slave_that_stands_still_is_told_from_one_that_is_slow() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rmqha.cli.verdict import judge
 from rmqha.dashboard.bounded import number, text, texts
-from rmqha.dashboard.broker_view import broker_view
+from rmqha.dashboard.broker_view import REPLICAS_MAX, broker_view
 from tests.cli.facts import connection, master, member, slave, view
 
 GONE = {"peer": "10.0.0.3:5", "name": "a/2", "slave_ack_offset": 40, "reason": "x", "last_s_ago": 90.0, "lag_s": 95.0}
@@ -73,3 +73,11 @@ def test_values_are_made_plain() -> None:
     assert (text("x" * 501), text(7), text("a\udc80")) == ("x" * 499 + "…", "", "a\\udc80")
     assert texts("no list", 3) == []
     assert texts(["a", 1, "b", "c"], 3) == ["a", "", "b"]
+
+
+def test_of_many_slaves_that_are_gone_those_that_left_last_are_shown() -> None:
+    """A master tells the latest last, and the page showed the first ones."""
+    gone = [GONE | {"name": f"a/{number}", "peer": f"10.0.1.{number}:5000"} for number in range(REPLICAS_MAX + 8)]
+    ha = {"connections": [], "refused": [], "departed": gone, "live_slaves": 0}
+    names = [one["name"] for one in broker_view(master(ha=ha))["replicas"]]
+    assert names == [f"a/{number}" for number in range(8, REPLICAS_MAX + 8)]
