@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqha.cli.later_begin import begins_later
 from rmqha.cli.pages import Page
-from rmqha.cli.verdict import begins_later, page_of
+from rmqha.cli.verdict import page_of
 
 _MAY_NOT: Final = "it should not be made master"
 _NOT_TAKEN: Final = "were not taken over"

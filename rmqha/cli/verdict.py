@@ -69,6 +69,7 @@ from math import inf
 from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
+from rmqha.cli.later_begin import begins_later
 from rmqha.cli.pages import OTHER_BYTES, Page, page_of_trouble, refusal_of, see, waits_for
 from rmqha.cli.span import span
 from rmqha.cli.turned_away import turned_away
@@ -131,6 +132,7 @@ _NEEDS_ACCOUNT: Final = (
     "Correct the account in the file of aclCredentialsPath (it is read again; without that key set it)"
 )
 _HALTS_AFTER_S: Final = 5.0
+_UNDISPATCHED_MAX: Final = 1 << 20
 _LATE_AFTER_HEARTBEATS: Final = 2
 
 
@@ -366,21 +368,12 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
         reasons += [_not_learned(told) for told in facts.get("not_learned", ())]
     lacks_tables = facts.get("topics_awaited") or facts.get("tables_not_taken")
     reasons += [see(told, Page.DELETED_EARLY) for told in filter(None, [begins_later(facts)])]
-    in_sync = not (reasons or failed or behind or lacks_tables)
+    is_shown = facts["confirm_offset"] - facts["dispatched_offset"] <= _UNDISPATCHED_MAX
+    in_sync = is_shown and not (reasons or failed or behind or lacks_tables)
     reasons += [_silent(facts, client, "its master")] if state in _SLAVE_GOOD and _is_late(facts, client) else []
     reasons += _clashes(facts)
     level = "failed" if failed else "degraded" if reasons else "ok"
     return Verdict(level, f"{name}, {state} from {client['master']}", tuple(reasons), in_sync=in_sync)
-
-
-def begins_later(facts: dict[str, Any]) -> str:
-    """What a slave's log lacks at its begin, in a sentence; empty if it has all that its master's has."""
-    if not (later := facts.get("begins_later")):
-        return ""
-    lacks = f"its log begins {later['bytes']:,} bytes later than its master's, and what lacks has not expired"
-    return (
-        f"{lacks} ({span(later['expires_in_s'])} left): as a master it would pass over what groups have not had of it"
-    )
 
 
 def _not_learned(told: str) -> str:

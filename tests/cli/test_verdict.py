@@ -194,6 +194,13 @@ def test_an_idle_peer_that_is_silent_is_told_of_before_it_is_given_up() -> None:
     assert judge(follower).level == "ok"
 
 
+def test_a_slave_that_has_yet_to_show_what_it_has_is_not_in_sync() -> None:
+    """After a restore its consumers saw a hundredth of the log, and the page ended with exit code 0."""
+    facts = slave("transfer") | {"confirm_offset": 2 << 20, "dispatched_offset": (1 << 20) - 1}
+    assert (judge(facts).level, judge(facts).in_sync) == ("ok", False)
+    assert judge(facts | {"dispatched_offset": 1 << 20}).in_sync
+
+
 def test_hidden_messages_are_shown_and_are_no_trouble() -> None:
     """An operator who deleted a topic wants them to be."""
     facts = slave("transfer", hidden_messages={"messages": 1005, "queues": {"t/0": 1000, "t/1": 5}})
