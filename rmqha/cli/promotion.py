@@ -169,10 +169,21 @@ def _about_itself(own: dict[str, Any]) -> Iterable[Obstacle]:
         told = "promote another one: with its master's tables go commits, prohibitions, deletions and empty topics"
         what = "; ".join(filter(None, [not_taken, own.get("lost_tables")]))
         yield Obstacle(what, f"{told}. {Page.LOST_TABLES}", accepted_by="--accept-lost-tables")
+    elif (older := _bytes_without_tables(own)) > 0:
+        told = "promote another one: what operators have decided since, and commits, go with its master's tables"
+        what = f"its topics, groups and consumers' offsets are those of {older:,} bytes before its log's end"
+        yield Obstacle(what, f"{told}. {Page.LOST_TABLES}", accepted_by="--accept-lost-tables")
     for reason in not_learned:
         if reason.startswith(_MAY_NOT):
             told = "promote another one; queues without a message would begin at 0 again"
             yield Obstacle(reason, told, accepted_by="--accept-unknown-queue-ends")
+
+
+def _bytes_without_tables(own: dict[str, Any]) -> int:
+    """How far its log went on after it had its master's tables last; 0: not at all, or that is not known."""
+    tables = own.get("tables") or {}
+    log_end = tables.get("log_end", -1)
+    return 0 if tables.get("is_in_step", True) or log_end < 0 else max(_end(own) - log_end, 0)
 
 
 def _has_taken(own: dict[str, Any]) -> bool:

@@ -83,6 +83,29 @@ def test_one_whose_log_begins_earlier_is_to_be_promoted(begin: int, size: int) -
     assert whats(slave("waiting", min_offset=10), Replica(OTHER, slave("waiting", min_offset=30))) == []
 
 
+@pytest.mark.parametrize(
+    ("tables", "older"),
+    [
+        ({"log_end": 60, "is_in_step": False}, 40),
+        ({"log_end": 60, "is_in_step": True}, 0),
+        ({"log_end": 100, "is_in_step": False}, 0),
+        ({"log_end": -1, "is_in_step": False}, 0),
+        (None, 0),
+    ],
+)
+def test_a_slave_whose_tables_are_of_before_its_log_s_end_is_promoted_by_option_alone(
+    tables: dict[str, Any] | None, older: int
+) -> None:
+    """It could not have its master's tables for half a minute, and the master died.
+
+    A topic that an operator had closed was open again, and a group that was set back passed over messages; on the
+    other slave, which had known, too.
+    """
+    found = obstacles(slave("waiting", max_offset=100, tables=tables), ())
+    assert [one.accepted_by for one in found] == ["--accept-lost-tables"] * (older > 0)
+    assert all(f"those of {older} bytes before its log's end" in one.what for one in found)
+
+
 def test_a_slave_that_lacks_what_its_master_has_is_promoted_by_option_alone() -> None:
     """Its master had been stopped, as the page for another master says, and could not be asked any more."""
     (found,) = obstacles(slave("waiting", begins_later={"bytes": 16_777_216, "expires_in_s": 7300.0}), ())
