@@ -59,6 +59,10 @@ class ChangeStamps:
         """Of what is said now."""
         return max(self._now_ms(), self._last + 1)
 
+    def version_time(self) -> int:
+        """Of a table that changes now (ms): a broker that has no stamps tells no other, and has all of these."""
+        return max(self._now_ms(), self._last)
+
     def note(self, name: str) -> None:
         """Something was said of it now."""
         self.has_noted = True
