@@ -15,7 +15,8 @@ import trio
 from rmqha.broker.master_link import REFUSED_ACCOUNT, MasterLink
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
-from rmqha.broker.tables.heard_logs import HeardLogs, cut_at, smaller_than_known, without_decided, without_known
+from rmqha.broker.tables.heard_logs import HeardLogs
+from rmqha.broker.tables.heard_offsets import cut_at, later_offsets
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.offset_table import (
     TOPIC_GROUP_SEPARATOR,
@@ -33,6 +34,7 @@ from rmqha.codec.deleted_topic import DeletedTopic
 from rmqha.errors import RemoteProtocolError, RemotingError, StoreError
 from rmqha.remoting.client import RemotingClient
 from rmqha.replication.log_master import BrokerProcess
+from rmqha.store.config_files import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS
 from rmqha.store.consume_queue_table import QueueKey
 
 logger = structlog.get_logger()
@@ -203,8 +205,9 @@ class SlaveSynchronize:
         takes_unknown: bool = False,
         may_lack_deliveries: bool = False,
         heard: HeardLogs | None = None,
+        are_taken: bool = False,
         sets_back: bool = False,
-        may_follow: bool = False,
+        follows_from: float = inf,
     ) -> Merged:
         """Take what the broker at ``address``, of this group, knows later than what is known here.
 
@@ -223,65 +226,51 @@ class SlaveSynchronize:
             may_lack_deliveries: a broker that was never told how far delayed messages are delivered tells the rest.
             heard: who has told before, if anybody can have: what a broker of RocketMQ's says without stamps is later
                 than what those say was decided whose logs end before its own.
+            are_taken: whether the tables here are other brokers': what RocketMQ wrote later counts in any case.
             sets_back: whether offsets here are other brokers' alone: a smaller one that is later counts.
-            may_follow: whether it may be as far as this log for having followed it since: who cannot say how late its
-                tables are is no later than those that told before.
+            follows_from: whose log goes farther, and no farther than this one, may have followed it since: who cannot
+                say how late its tables are is no later than those that told before.
             ends: of the queues in the log there, beyond which no offset counts; None: that log comes here first.
         """
         try:
             async with self._link.open(address) as client:
                 origin = await self._link.check_group(client)
-                topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
-                code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-                groups = await ask_table(client, code, SubscriptionGroupTable.from_json)
-                offsets, changed = await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
+                topics, groups, (offsets, changed) = await _ask_tables(client)
                 log_end = await ask_log_end(client)
-                deliveries = await self._ask_deliveries(
-                    client, may_lack=may_lack_deliveries or changed is None or log_end == 0
-                )
+                may_lack = may_lack_deliveries or changed is None or log_end == 0
+                deliveries = await self._ask_deliveries(client, may_lack=may_lack)
                 log_end = max(log_end, await ask_log_end(client))
-            told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
             has_stamps, heard = changed is not None, heard or HeardLogs(log_end)
-            as_late_as = origin.log_end if origin.log_end >= 0 else log_end
-            if not has_stamps and may_follow:
-                as_late_as = min(as_late_as, heard.end)
-            later, changed = await self._later(told, changed, as_late_as=as_late_as, heard=heard, sets_back=sets_back)
+            may_follow = not has_stamps and ends is not None and log_end > follows_from
+            by_then = min(log_end, heard.end) if may_follow else log_end
+            late_as = origin.late_as(CONSUMER_OFFSET, by_then)
+            told = {key: offsets[key] for key in offsets.keys() - _TRANSACTION_KEYS}
+            later, changed = await later_offsets(told, changed, self._offsets, late_as, heard, sets_back=sets_back)
             if not has_stamps and next_offset is not None:
                 takes_unknown = takes_unknown or groups.data_version[1] > self._groups.data_version[1]
                 later = await self._behind(next_offset, told, later if takes_unknown else {})
             if ends is not None:
                 later = await cut_at(later, ends)
             if topics:
-                topics = heard.topics_by_now(as_late_as, topics, self._topics.select)
-                topics, used_since = await self._without_new(topics, first_stored_from)
-                self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
-            self._groups.merge(heard.groups_by_now(as_late_as, groups, self._groups.select), is_lost=is_lost)
+                late_as = origin.late_as(TOPICS, by_then)
+                is_older = is_lost or (are_taken and heard.is_later(TOPICS, late_as, topics.changed))
+                topics = heard.topics_by_now(late_as, topics, self._topics.select)
+                await self._merge_topics(topics, first_stored_from, log_end=log_end, is_lost=is_older)
+            late_as = origin.late_as(SUBSCRIPTION_GROUP, by_then)
+            is_older = is_lost or (are_taken and heard.is_later(SUBSCRIPTION_GROUP, late_as, groups.changed))
+            self._groups.merge(heard.groups_by_now(late_as, groups, self._groups.select), is_lost=is_older)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             await self._offsets.merge_from_master(later, changed=changed)
-            heard.note(as_late_as, has_stamps=has_stamps)
+            heard.note(origin, by_then, may_be_later=log_end if may_follow else -1, has_stamps=has_stamps)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return Merged(str(error))
         return Merged(lacks_some=origin.lack_some)
 
-    async def _later(
-        self,
-        told: OffsetTable,
-        changed: Mapping[str, int] | None,
-        *,
-        as_late_as: int,
-        heard: HeardLogs,
-        sets_back: bool,
-    ) -> tuple[OffsetTable, Mapping[str, int]]:
-        """What counts of offsets, and its stamps; ``changed`` is None where a broker has none."""
-        offsets, known = self._offsets, self._offsets.to_json()["offsetTable"]
-        if changed is None and as_late_as > heard.end:
-            told = await without_decided(told, offsets.changed, offsets.made_since)
-            if not sets_back:
-                return told, {}
-            return told, await smaller_than_known(told, known, offsets.changed, offsets.made_since)
-        if as_late_as < heard.heard_to:
-            told, changed = await without_known(told, changed or {}, known)
-        return await offsets.not_since(told, changed or {}), changed or {}
+    async def _merge_topics(
+        self, topics: TopicTable, first_stored_from: FirstStoredFrom, *, log_end: int, is_lost: bool
+    ) -> None:
+        topics, used_since = await self._without_new(topics, first_stored_from)
+        self._topics.merge(topics, used_since=used_since, log_end=log_end, is_lost=is_lost)
 
     async def _without_new(self, told: TopicTable, first_stored_from: FirstStoredFrom) -> tuple[TopicTable, set[str]]:
         """The table, whose deletions leave out what was stored since; and topics of which anything was.
@@ -384,6 +373,14 @@ class SlaveSynchronize:
         offsets = await ask_table(client, RequestCode.GET_ALL_DELAY_OFFSET, decode_delay_offsets)
         self._told_end = await ask_log_end(client)
         self._delay_offsets.take_over(offsets, log_end=self._told_end)
+
+
+async def _ask_tables(
+    client: RemotingClient,
+) -> tuple[TopicTable | None, SubscriptionGroupTable, tuple[OffsetTable, Mapping[str, int] | None]]:
+    topics = await ask_table(client, RequestCode.GET_ALL_TOPIC_CONFIG, _decode_topics)
+    groups = await ask_table(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupTable.from_json)
+    return topics, groups, await ask_table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, _decode_offsets)
 
 
 def _decode_offsets(value: dict[str, Any]) -> tuple[OffsetTable, Mapping[str, int] | None]:

@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
+from rmqha.broker.classic.take_back_notes import TakeBackNotes
+from rmqha.broker.classic.takes_tables_back import TakesTablesBack
 from rmqha.broker.slave_synchronize import Merged
 from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.tables_origin import TablesOrigin

@@ -17,8 +17,9 @@ from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
 from rmqha.broker.classic.known_master import KnownMaster
 from rmqha.broker.classic.later_begin import later_begin
+from rmqha.broker.classic.take_back_notes import TakeBackNotes
 from rmqha.broker.classic.taken_tables import TakenTables
-from rmqha.broker.classic.takes_tables_back import TakeBackNotes, TakesTablesBack
+from rmqha.broker.classic.takes_tables_back import TakesTablesBack
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.identity import Identity
 from rmqha.broker.master_link import MasterLink
@@ -376,16 +377,15 @@ class ClassicReplication:
     def _tables_origin(self) -> TablesOrigin:
         return (self._taken_tables if self._config.is_slave else self._takes_back).origin
 
-    def _later_begin(self) -> dict[str, Any] | None:
-        return later_begin(self._store, self.master_link.asked_min_offset) if self._config.is_slave else None
-
     def facts(self) -> dict[str, Any]:
         """Of the status document (rmqha/cli/verdict.py) what tells of other nodes, and of name servers."""
         return {
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
             "tables_not_taken": self._taken_tables.lack or None,
-            "begins_later": self._later_begin(),
+            "begins_later": later_begin(self._store, self.master_link.asked_min_offset)
+            if self._config.is_slave
+            else None,
             "tables": asdict(self._tables_origin()),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),

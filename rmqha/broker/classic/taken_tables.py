@@ -61,6 +61,7 @@ class TakenTables:
         self._taken_at = self._in_step_until = -inf
         self._as_late_as = -1
         """Of a slave: where the log ended when it had its master's tables last."""
+        self._lost: tuple[str, ...] = ()
 
     @property
     def _is_noted(self) -> bool:
@@ -77,7 +78,11 @@ class TakenTables:
         lack_some = self._is_slave and self._own.is_there
         is_in_step = self._look()
         return TablesOrigin(
-            are_awaited=bool(self.lack), lack_some=lack_some, log_end=self._as_late_as, is_in_step=is_in_step
+            are_awaited=bool(self.lack),
+            lack_some=lack_some,
+            log_end=self._as_late_as,
+            is_in_step=is_in_step,
+            lost=self._lost,
         )
 
     def _look(self) -> bool:
@@ -87,7 +92,7 @@ class TakenTables:
         """
         taken, now = self._taken, trio.current_time()
         if taken.taken_at > self._taken_at:
-            self._taken_at, self._as_late_as = taken.taken_at, taken.taken_to
+            self._taken_at, self._as_late_as, self._lost = taken.taken_at, taken.taken_to, ()
             self._in_step_until = taken.taken_at + _IN_STEP_S + 2 * (now - taken.taken_at)
         is_in_step = now < self._in_step_until
         if is_in_step:
@@ -109,8 +114,10 @@ class TakenTables:
         looked = [note.look() for note in (self._own, self._masters)]  # at both
         if self._is_slave:
             found = self._metadata.found
-            is_of_log = found.is_in_step or found.log_end < 0
-            self._as_late_as = max(found.log_end, self._store.max_offset) if is_of_log else found.log_end
+            is_unknown = found.log_end < 0 and looked[0]  # it lacked some, and what said since when is gone
+            is_of_log = found.is_in_step or (found.log_end < 0 and not is_unknown)
+            self._lost = found.lost
+            self._as_late_as = max(found.log_end, self._store.max_offset) if is_of_log else max(found.log_end, 0)
         metadata, is_noted = self._metadata, any(looked)
         if not self._is_slave and is_noted:
             metadata.had_topics = False  # those that are there a slave made of its log

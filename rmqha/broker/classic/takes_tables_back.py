@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 import trio
 
+from rmqha.broker.classic.take_back_notes import TakeBackNotes
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.metadata import MetadataService
@@ -18,7 +19,6 @@ from rmqha.errors import RemoteProtocolError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
 from rmqha.replication.master_session import LogRange
 from rmqha.store.consume_queue_table import QueueKey
-from rmqha.store.disk import Disk
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
 
@@ -46,22 +46,6 @@ _WITHOUT_NEWER: Final = (
     "the log is taken all the same: delayed messages that it brings may be delivered again, and consumers' offsets, "
     "topics and groups are as this store has them"
 )
-
-
-class TakeBackNotes(NamedTuple):
-    """Files of the store, so that a start in between goes on with it."""
-
-    taking: StoreNote
-    """The tables of a new store, or of a part of the log, are not those of the group."""
-    lost: StoreNote
-    """Tables were lost beside a log, whatever was made since, and some peer is yet to tell its own."""
-    older: StoreNote
-    """Some of the tables are older than the log, likewise."""
-
-    @classmethod
-    def below(cls, root: str, disk: Disk) -> "TakeBackNotes":
-        """Those of the store whose ``storePathRootDir`` that is."""
-        return cls(*(StoreNote(disk, f"{root}/{name}") for name in ("takesTablesBack", "tablesLost", "tablesOlder")))
 
 
 class TakesTablesBack:
@@ -108,7 +92,9 @@ class TakesTablesBack:
         """Than the log: one table alone was lost, or a peer with more of the log could not be asked."""
         self._began_at = -inf
         self._told_why = ""
-        self._heard, self._has_own_offsets, self._serves = HeardLogs(), True, False
+        self._heard, self._has_own_offsets = HeardLogs(), True
+        self._begun_to, self._follows_from = -1, inf
+        """Where the log ended when this broker, or a process before, began to serve without tables; -1: it does not."""
         self._is_told_all = False
         """A peer has told its tables, and did not say that it lacks some."""
         self._has_taken_back = False
@@ -129,7 +115,8 @@ class TakesTablesBack:
         """What those that ask this master are told of its tables."""
         if not self.are_awaited:
             return TablesOrigin()
-        return self._heard.origin(has_decided=self._metadata.has_decided)
+        begun_to = self._begun_to if self._begun_to >= 0 else self._store.max_offset
+        return self._heard.origin(has_decided=self._metadata.has_decided, begun_to=begun_to)
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -267,15 +254,16 @@ class TakesTablesBack:
         may_lack = ends is not None and trio.current_time() >= self._began_at + _WAITS_S
         failure, lacks_some = await self._tables.merge(
             address := address_behind(peer),
-            is_lost=self._lacks_tables and not self._has_taken_back,
+            is_lost=self._lacks_tables and not (self._has_taken_back or self._heard.was_told),
             next_offset=next_offset,
             ends=ends,
             first_stored_from=self._store.first_stored_from,
             takes_unknown=self._are_older,
             may_lack_deliveries=may_lack,  # who has more of the log never had its group's tables
             heard=self._heard,
+            are_taken=self._lacks_tables,
             sets_back=self._lacks_tables and not self._has_own_offsets,
-            may_follow=ends is not None and self._serves,
+            follows_from=self._follows_from,
         )
         if not failure:  # a topic that was deleted there may have messages here since
             await self._metadata.learn_queues(self._store.queues)
@@ -338,7 +326,11 @@ class TakesTablesBack:
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
         self._has_own_offsets = self._metadata.had_offsets and not (is_noted or are_noted_lost)
-        self._heard = HeardLogs(self._store.max_offset if had_topics else 0, found=self._metadata.found)
+        found, end = self._metadata.found, self._store.max_offset if had_topics else 0
+        self._heard = HeardLogs(end, found=found)
+        if (is_noted or are_noted_lost) and had_topics and (before := HeardLogs.go_on(found)) is not None:
+            self._heard, self._begun_to = before, found.begun_to
+            self._follows_from = found.begun_to
         self._began_at = trio.current_time()
         if why := self.why_awaited():
             logger.warning("master_link.tables_awaited", reason=why)
@@ -380,7 +372,8 @@ class TakesTablesBack:
             is_in_doubt: whether a peer that is away may hold all that was lost.
         """
         begun_at, metadata = self._store.max_offset, self._metadata
-        self._began_at, self._serves = trio.current_time(), True
+        self._began_at, self._follows_from = trio.current_time(), -inf
+        self._begun_to = begun_at if self._begun_to < 0 else self._begun_to
         while True:
             end = max(begun_at, self._store.taken_to)
             is_noted = self._note.is_there or (not self.are_awaited and (self._lost_note.is_there or self._are_older))

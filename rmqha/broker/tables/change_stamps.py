@@ -59,6 +59,10 @@ class ChangeStamps:
         """Of what is said now."""
         return max(self._now_ms(), self._last + 1)
 
+    def version_time(self) -> int:
+        """Of a table that changes now (ms): a broker that has no stamps tells no other, and has all of these."""
+        return max(self._now_ms(), self._last)
+
     def note(self, name: str) -> None:
         """Something was said of it now."""
         self.has_noted = True
@@ -178,3 +182,8 @@ def _stamp(value: object) -> int:
 def _size_of(name: str) -> int:
     is_plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
     return (len(name) + 2 if is_plain else len(java_json.dumps(name).encode())) + _ENTRY_SIZE
+
+
+def date_of_all(stamps: Mapping[str, int]) -> int:
+    """Of a table in which everything was said at one time, as in one that RocketMQ wrote last; 0: it is none."""
+    return stamps.get(_ALL, 0) if len(stamps) == 1 else 0

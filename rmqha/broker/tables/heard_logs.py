@@ -10,22 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-import trio
-
-from rmqha.broker.tables.change_stamps import ChangeStamps, stamps_of_version
-from rmqha.broker.tables.made_since import MadeSince
-from rmqha.broker.tables.offset_table import TOPIC_GROUP_SEPARATOR, OffsetTable, name_of_group, name_of_queue
+from rmqha.broker.tables.change_stamps import date_of_all, stamps_of_version
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
-from rmqha.broker.tables.tables_origin import TablesOrigin
+from rmqha.broker.tables.tables_origin import DATED_TABLES, TablesOrigin
 from rmqha.broker.tables.topic_config import TopicTable
-from rmqha.store.consume_queue_table import QueueKey
+from rmqha.store.config_files import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS
 
 _Entry = TypeVar("_Entry")
 _Stamps = Mapping[str, int] | None
 _IsKnown = Callable[[str], object]
 
-_LOOKED_AT_ONCE: Final = 256
-"""Of a hundred thousand offsets, before everybody else has a turn."""
 _NOTHING_HEARD: Final = TablesOrigin()
 _NO_TIME_MS: Final = 1 << 52
 """No clock says so."""
@@ -35,23 +29,50 @@ class HeardLogs:
     """Of the brokers whose tables are merged here, one after the other.
 
     Attributes:
-        end: where the log goes to that the tables here are as late as; then the longest of all that were heard.
-        heard_to: the longest of those that have no stamps, in a process before, too; 0: none was heard.
+        heard_to: where the longest log ends of those that have no stamps, in a process before, too; 0: none was heard.
+        dated_to: likewise of those whose topics or groups are as late as the time of their table.
+        told_to: likewise of those without stamps that count as no later than others, as they may have followed.
+        was_told: whether a process before was told what is here.
     """
 
-    def __init__(self, end: int = 0, *, found: TablesOrigin = _NOTHING_HEARD) -> None:
-        """``found``: whom a process before has heard."""
+    def __init__(self, end: int = 0, *, found: TablesOrigin = _NOTHING_HEARD, was_told: bool = False) -> None:
+        """``found``: whom a process before has heard; ``end``: of the log that tables here are as late as."""
         self.heard_to, self._topics_to, self._groups_to = found.heard_to, found.topics_to, found.groups_to
-        self.end = max(end, self.heard_to)
+        self.dated_to, self.told_to, self.was_told = found.dated_to, found.told_to, was_told
+        self._ends = dict.fromkeys(DATED_TABLES, max(end, self.heard_to))
 
-    def origin(self, *, has_decided: bool) -> TablesOrigin:
-        """Of the tables here while others are awaited; ``has_decided``: what operators say is later than all logs."""
+    @classmethod
+    def go_on(cls, found: TablesOrigin) -> "HeardLogs | None":
+        """Of tables that a process before began to serve without; None if it does not say what it had heard by then."""
+        if found.begun_to < 0 or found.log_end < 0:
+            return None
+        return cls(max(found.log_end, found.told_to), found=found, was_told=found.log_end > 0)
+
+    @property
+    def end(self) -> int:
+        """Where the log goes to that the tables here are as late as; then the longest of all that were heard."""
+        return max(self._ends.values())
+
+    def end_of(self, name: str) -> int:
+        """Likewise of one table, by its file's name: not all have told each."""
+        return self._ends[name]
+
+    def origin(self, *, has_decided: bool, begun_to: int) -> TablesOrigin:
+        """Of the tables here while others are awaited.
+
+        Args:
+            has_decided: what operators say is later than all logs.
+            begun_to: where the log here ended when this broker began to serve.
+        """
         return TablesOrigin(
             are_awaited=True,
             log_end=-1 if has_decided else self.end,
             heard_to=self.heard_to,
+            dated_to=self.dated_to,
             topics_to=self._topics_to,
             groups_to=self._groups_to,
+            told_to=self.told_to,
+            begun_to=begun_to,
         )
 
     def topics_by_now(self, log_end: int, table: TopicTable, is_known: _IsKnown) -> TopicTable:
@@ -59,108 +80,62 @@ class HeardLogs:
 
         ``is_known`` tells which topics are here.
         """
-        topics, changed = self._by_now(log_end, table.topics, table, is_known, until=self._topics_to)
-        if table.changed is None and changed:
-            self._topics_to = max(changed.values())
+        topics, changed, date = self._by_now(TOPICS, log_end, table.topics, table, is_known, until=self._topics_to)
+        self._topics_to = date
         return replace(table, topics=topics, changed=changed)
 
     def groups_by_now(self, log_end: int, table: SubscriptionGroupTable, is_known: _IsKnown) -> SubscriptionGroupTable:
         """As :meth:`topics_by_now`."""
-        groups, changed = self._by_now(log_end, table.groups, table, is_known, until=self._groups_to)
-        if table.changed is None and changed:
-            self._groups_to = max(changed.values())
+        name, until = SUBSCRIPTION_GROUP, self._groups_to
+        groups, changed, date = self._by_now(name, log_end, table.groups, table, is_known, until=until)
+        self._groups_to = date
         return replace(table, groups=groups, changed=changed)
 
     def _by_now(
         self,
+        name: str,
         log_end: int,
         told: dict[str, _Entry],
         table: TopicTable | SubscriptionGroupTable,
         is_known: _IsKnown,
         *,
         until: int,
-    ) -> tuple[dict[str, _Entry], _Stamps]:
+    ) -> tuple[dict[str, _Entry], _Stamps, int]:
         """Entries and stamps: what has none is as late as its table, if that is later than all that were heard.
 
-        What is here, and was told without a stamp then, is as late as ``until``. A time that no clock has is none.
+        What is here, and was told without a stamp then, is as late as ``until``, and from now on as what is returned
+        last. A time that no clock has is none.
         """
-        stamps, version = table.changed, table.data_version
+        stamps, version, is_later = table.changed, table.data_version, log_end > self.end_of(name)
         if stamps is None:
-            is_dated = log_end > self.end and version[0] < _NO_TIME_MS
-            return told, stamps_of_version(None, version) if is_dated else None
-        if log_end >= self.heard_to:
-            return told, stamps
+            if not is_later or version[0] >= _NO_TIME_MS:
+                return told, None, until
+            stamps = stamps_of_version(None, version)
+            self.dated_to = max(self.dated_to, log_end)
+            return told, stamps, max(stamps.values(), default=until)
+        if (date := date_of_all(stamps)) and is_later:
+            self.dated_to = max(self.dated_to, log_end)
+            return told, stamps, max(until, date)
+        if log_end >= max(self.heard_to, self.dated_to):
+            return told, stamps, until
         outrun = {name for name, stamp in stamps.items() if stamp <= until and is_known(name)}
-        return {name: told[name] for name in told.keys() - outrun}, {
-            name: stamp for name, stamp in stamps.items() if name not in outrun
-        }
+        counts = {name: told[name] for name in told.keys() - outrun}
+        return counts, {name: stamp for name, stamp in stamps.items() if name not in outrun}, until
 
-    def note(self, log_end: int, *, has_stamps: bool) -> None:
-        """A broker was heard, and what it tells is merged."""
-        if not has_stamps and log_end > self.end:
+    def is_later(self, name: str, log_end: int, stamps: _Stamps) -> bool:
+        """Whether a table that RocketMQ wrote is later than what others have told, whatever had more changes."""
+        return log_end > self.end_of(name) and (stamps is None or date_of_all(stamps) > 0)
+
+    def note(self, origin: TablesOrigin, log_end: int, *, may_be_later: int = -1, has_stamps: bool) -> None:
+        """A broker was heard, and what it tells is merged.
+
+        Args:
+            origin: of its tables.
+            log_end: of its log, for what it says; no farther than those that told before, if it may have followed.
+            may_be_later: then where its log ends.
+            has_stamps: whether its offsets have any.
+        """
+        if not has_stamps and log_end > self.end_of(CONSUMER_OFFSET):
             self.heard_to = log_end
-        self.end = max(self.end, log_end)
-
-
-async def without_known(
-    told: OffsetTable, changed: Mapping[str, int], known: OffsetTable
-) -> tuple[OffsetTable, Mapping[str, int]]:
-    """Of a broker that knows less late what nobody has told yet; ``changed``: its stamps."""
-    names = set[str]()
-    for seen, (key, queues) in enumerate([*known.items()], 1):
-        if seen % _LOOKED_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
-        names |= {name_of_queue(key, queue_id) for queue_id in queues}
-        names.add(name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2]))
-    counts = await _without(told, lambda _group, queue: queue in names)
-    return counts, {name: stamp for name, stamp in changed.items() if name not in names}
-
-
-async def smaller_than_known(
-    told: OffsetTable, known: OffsetTable, changed: ChangeStamps, made_since: MadeSince
-) -> Mapping[str, int]:
-    """Stamps for what somebody who knows later tells smaller than what is here of others: a group was set back."""
-    stamps: dict[str, int] = {}
-    for seen, (key, queues) in enumerate(told.items(), 1):
-        if seen % _LOOKED_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
-        here = known.get(key, {})
-        for name in [name_of_queue(key, queue_id) for queue_id, at in queues.items() if at < here.get(queue_id, 0)]:
-            if name not in made_since:
-                stamps[name] = changed.latest(name) + 1
-    return stamps
-
-
-async def without_decided(told: OffsetTable, changed: ChangeStamps, made_since: MadeSince) -> OffsetTable:
-    """What is no word of before about what was decided here since tables were lost."""
-
-    def is_decided(group: str, queue: str) -> bool:
-        return any(name in made_since and changed.of(name) for name in (group, queue))
-
-    return await _without(told, is_decided)
-
-
-async def cut_at(told: OffsetTable, ends: Mapping[QueueKey, int]) -> OffsetTable:
-    """No offset counts beyond the end of its queue."""
-    table: OffsetTable = {}
-    for seen, (key, queues) in enumerate(told.items(), 1):
-        if seen % _LOOKED_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
-        topic = key.partition(TOPIC_GROUP_SEPARATOR)[0]
-        table[key] = {queue_id: min(offset, ends.get((topic, queue_id), 0)) for queue_id, offset in queues.items()}
-    return table
-
-
-async def _without(told: OffsetTable, is_left_out: Callable[[str, str], bool]) -> OffsetTable:
-    """``is_left_out`` is asked by the names that a group and a queue have stamps by."""
-    counts: OffsetTable = {}
-    for seen, (key, queues) in enumerate(told.items(), 1):
-        if seen % _LOOKED_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
-        group = name_of_group(key.partition(TOPIC_GROUP_SEPARATOR)[2])
-        counts[key] = {
-            queue_id: offset
-            for queue_id, offset in queues.items()
-            if not is_left_out(group, name_of_queue(key, queue_id))
-        }
-    return counts
+        self.told_to = max(self.told_to, may_be_later)
+        self._ends = {name: max(end, origin.late_as(name, log_end)) for name, end in self._ends.items()}

@@ -17,7 +17,7 @@ from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_table import CHANGED_OFFSETS
 from rmqha.broker.tables.queue_ends import QueueEnds
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
-from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
+from rmqha.broker.tables.tables_origin import DATED_TABLES, TablesOrigin, origin_of
 from rmqha.broker.tables.topic_config import CHANGED_TOPICS
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.errors import StoreReadError, StoreWriteError
@@ -149,6 +149,9 @@ class MetadataService:
         self.origin: Callable[[], TablesOrigin] = TablesOrigin
         self._was_ours = False
         """The table of topics is one that rmqha wrote last, and so noted before which tables there are."""
+        self._is_of_rocketmq = False
+        """RocketMQ has written one of those that were found since."""
+        self._not_found = frozenset[str]()
         self._noted = TablesOrigin()
         self._late_noted = TablesOrigin()
         """What the file says of how late tables are."""
@@ -195,9 +198,13 @@ class MetadataService:
         self.had_topics, self._was_ours = topics is not None, topics is not None and CHANGED_TOPICS in topics
         offsets = self.files.load(CONSUMER_OFFSET, self.offsets.replace_from_json)
         self.had_offsets = offsets is not None
-        if offsets is not None and CHANGED_OFFSETS not in offsets:  # RocketMQ has written it, and with no time in it
+        is_of_rocketmq = offsets is not None and CHANGED_OFFSETS not in offsets
+        if is_of_rocketmq:  # and there is no time in it
             self.offsets.changed.date_all(self.files.modified_ms(CONSUMER_OFFSET))
-        self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
+        self._is_of_rocketmq = is_of_rocketmq or (self.had_topics and not self._was_ours)
+        groups = self.files.load(SUBSCRIPTION_GROUP, self.groups.replace_from_json)
+        found = zip(DATED_TABLES, (topics, offsets, groups), strict=True)
+        self._not_found = frozenset(name for name, table in found if table is None)
         self.files.load(DELAY_OFFSET, self.delay_offsets.replace_from_json)
         self.files.load(QUEUE_ENDS, self.queue_ends.merge_from_json)
         self.found = self._find_origin()
@@ -228,26 +235,34 @@ class MetadataService:
             await trio.lowlevel.checkpoint()
 
     def _find_origin(self) -> TablesOrigin:
-        """A note is of all tables that were saved when it was made: if one of them is lost it says nothing."""
-        if not self.had_topics:
-            return TablesOrigin()
+        """A note is of all tables that were saved when it was made: if one is lost it says how late the others are.
+
+        It says nothing of what RocketMQ, which does not know it, has written since.
+        """
         are_lost = bool(self.files.lost)
         if self._was_ours and not self.files.has(TABLES_ORIGIN):
             self.files.note_missing(TABLES_ORIGIN)
         noted = self.files.load(TABLES_ORIGIN) or {}
-        names = noted.get("tables")
+        names, origin = noted.get("tables"), origin_of(noted)
         missing = [name for name in _TABLES if isinstance(names, list) and name in names and not self.files.has(name)]
+        known = replace(origin, log_end=-1, is_in_step=False, lost=()) if self._is_of_rocketmq else origin
+        gone = {*missing, *self.files.lost} & self._not_found | {*known.lost}
+        late = TablesOrigin(
+            log_end=known.log_end,
+            is_in_step=known.is_in_step,
+            lost=tuple(name for name in DATED_TABLES if name in gone),
+        )
+        if not self.had_topics:
+            return late
         for name in missing:
             self.files.note_missing(name)
-        origin = origin_of(noted)
         self._late_noted = origin
         if missing or are_lost:
-            return TablesOrigin()
+            return late
         self._names_noted = names if isinstance(names, list) else []
-        is_known = isinstance(names, list) and origin.is_of_a_master
-        if is_known:
-            return replace(origin, was_master=False)
-        return replace(origin, term=-1, was_master=False, for_ms=0, are_awaited=False, lack_some=False)
+        if isinstance(names, list) and origin.is_of_a_master:
+            return replace(known, was_master=False)
+        return replace(known, term=-1, was_master=False, for_ms=0, are_awaited=False, lack_some=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, every ``interval_s``, and at once topics that are made and ends that are learned.

@@ -142,7 +142,6 @@ class SubscriptionGroupManager:
     def __init__(self, role: Role, *, auto_create: bool, now_ms: Callable[[], int]) -> None:
         self._role: Final = role
         self._auto_create: Final = auto_create
-        self._now_ms: Final = now_ms
         self._table = _built_in()
         self._room: Final = Room(
             "the table of groups that slaves can fetch",
@@ -225,7 +224,7 @@ class SubscriptionGroupManager:
         self._note_change()
 
     def _note_change(self) -> None:
-        self.data_version = (self._now_ms(), self.data_version[1] + 1)
+        self.data_version = (self.changed.version_time(), self.data_version[1] + 1)
         self.made += 1
         self.dirty = True
 

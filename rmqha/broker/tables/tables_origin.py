@@ -3,6 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rmqha.store.config_files import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS
+
+DATED_TABLES: Final = (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP)
+"""Those in which it is told, or is to be known, when anything was said."""
 _MAX: Final = 1 << 63
 
 
@@ -20,10 +24,14 @@ class TablesOrigin:
         log_end: of a slave in a pair: where the log ended when it had its master's last; of a master that lost its
             own, and has decided nothing since: that of those that told it theirs; -1: they are as late as the log here.
         is_in_step: that was seconds ago: a slave that begins with them is as late as its log, if that goes farther.
+        lost: the names of the files without which this broker was started: of those tables it knows nothing.
         heard_to: of a master that lost its tables: where the longest log ends of those that told it theirs without
             stamps; 0: none has.
+        dated_to: likewise of those whose topics or groups are as late as the time of their table.
         topics_to: when topics were changed last of which such a one told (ms since 1970); 0: none has.
         groups_to: likewise of subscription groups.
+        told_to: where the longest log ends of those that told theirs and may have followed that master before.
+        begun_to: where the log of that master ended when it began to serve without them; -1: it is none.
     """
 
     term: int = -2
@@ -34,9 +42,13 @@ class TablesOrigin:
     lack_some: bool = field(default=False, compare=False)
     log_end: int = field(default=-1, compare=False)
     is_in_step: bool = field(default=False, compare=False)
+    lost: tuple[str, ...] = field(default=(), compare=False)
     heard_to: int = field(default=0, compare=False)
+    dated_to: int = field(default=0, compare=False)
     topics_to: int = field(default=0, compare=False)
     groups_to: int = field(default=0, compare=False)
+    told_to: int = field(default=0, compare=False)
+    begun_to: int = field(default=-1, compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
@@ -44,9 +56,16 @@ class TablesOrigin:
         return self.term >= 0
 
     @property
-    def how_late(self) -> tuple[int, ...]:
+    def how_late(self) -> tuple[object, ...]:
         """What is to be saved when it changes, though no table does. In step the end changes with each message."""
-        return (-2 if self.is_in_step else self.log_end, self.heard_to, self.topics_to, self.groups_to)
+        heard = self.heard_to, self.dated_to, self.topics_to, self.groups_to, self.told_to, self.begun_to
+        return (-2 if self.is_in_step else self.log_end, self.lost, *heard)
+
+    def late_as(self, name: str, log_end: int) -> int:
+        """Where the log ended that the table of this file is as late as; ``log_end``: of the log there now."""
+        if name in self.lost:
+            return 0
+        return self.log_end if self.log_end >= 0 else log_end
 
 
 def read_tables_origin(status: dict[str, Any]) -> TablesOrigin:
@@ -76,11 +95,19 @@ def origin_of(value: object) -> TablesOrigin:
         lack_some=lack_some,
         log_end=_number(value.get("log_end"), unknown=-1),
         is_in_step=value.get("is_in_step") is True,
+        lost=_names(value.get("lost")),
         heard_to=_number(value.get("heard_to")),
+        dated_to=_number(value.get("dated_to")),
         topics_to=_number(value.get("topics_to")),
         groups_to=_number(value.get("groups_to")),
+        told_to=_number(value.get("told_to")),
+        begun_to=_number(value.get("begun_to"), unknown=-1),
     )
 
 
 def _number(value: object, *, unknown: int = 0) -> int:
     return value if type(value) is int and 0 <= value < _MAX else unknown
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(name for name in DATED_TABLES if name in value) if isinstance(value, list) else ()

@@ -346,7 +346,7 @@ class TopicConfigManager:
         self._note_change()
 
     def _note_change(self) -> None:
-        self.data_version = (self._now_ms(), self.data_version[1] + 1)
+        self.data_version = (self.changed.version_time(), self.data_version[1] + 1)
         self._has_changed = True
         self.dirty = True
         self.on_put()
