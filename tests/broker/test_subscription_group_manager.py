@@ -62,7 +62,9 @@ async def test_what_a_host_made_and_is_gone_takes_none_of_its_share(goes: str, m
         if goes == "deleted":
             groups.delete(f"g{number}")
         else:
-            groups.replace(SubscriptionGroupTable((8, number), {"operators": SubscriptionGroupConfig("operators")}))
+            groups.replace(
+                SubscriptionGroupTable((number + 9, number), {"operators": SubscriptionGroupConfig("operators")})
+            )
 
 
 def fill(groups: SubscriptionGroupManager) -> None:

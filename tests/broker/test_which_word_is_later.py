@@ -3,6 +3,7 @@
 Some say when that was, and those that RocketMQ wrote do not (decision 20).
 """
 
+import json
 from copy import deepcopy
 
 import pytest
@@ -14,12 +15,14 @@ from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupTable
 from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
+from rmqha.codec.route import PERM_READ
 from tests.broker.machines import Machine, replication_of
 from tests.broker.test_change_stamps import as_told, groups_of, of_rocketmqs, topics_of
 from tests.broker.test_heard_brokers import as_rocketmqs, start, start_rocketmqs
 from tests.broker.test_how_late_tables_are import CLIENT, READ_ONLY, Refusing
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import MASTER, OTHER_SLAVE, fill, lose, three_machines
+from tests.sim.journal import NodeDied
 
 OPEN = TopicConfig("t", 4, 4)
 NOTE = "/store/config/tablesOrigin.json"
@@ -237,4 +240,89 @@ async def test_a_note_of_before_rocketmq_ran_on_a_store_says_nothing_of_how_late
         async with master.broker(**peers(2, 3, haCatchUpAtStart="try")) as broker:
             await trio.sleep(100)
             assert is_closed(broker) == CLOSED
+        nursery.cancel_scope.cancel()
+
+
+async def killed_once_it_is_told(master: Machine, **conf: str) -> None:
+    """Of the tables, which are saved before the first byte of the log comes."""
+    broker, scope = master.controller(**conf), trio.CancelScope()
+
+    async def run() -> None:
+        with scope:
+            try:
+                await broker.run()
+            except* NodeDied:
+                """As it is to be."""
+
+    def log_end() -> int:
+        note = master.disk.files.get(NOTE)
+        return int(json.loads(bytes(note.durable) or b"{}").get("log_end", 0)) if note is not None else 0
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        with trio.fail_after(60):
+            while log_end() <= 0:  # noqa: ASYNC110 - a simulated disk's file
+                await trio.sleep(0.001)
+        scope.cancel()
+        master.disk.kill()
+        master.net.host(master.address).kill()
+    assert broker.store.max_offset == 0
+    await trio.sleep(1)
+
+
+async def test_who_is_heard_once_the_log_comes_for_the_second_time_has_not_followed_meanwhile(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master never served in between: its log of then, empty, was taken for one that others had followed since."""
+    master, ours, theirs = three_machines()
+    async with trio.open_nursery() as nursery:
+        await start_rocketmqs(theirs, nursery)
+        kept = await start(ours, nursery, **SLAVE)
+        async with master.broker(**MASTER) as broker:
+            await open_then(master, broker)
+            monkeypatch.setattr(replication_of(kept).slave_synchronize, "_link", Refusing())
+            await trio.sleep(40)
+            await close_later(master, broker)
+        nursery.cancel_scope.cancel()
+    lose(master, "/")
+    async with trio.open_nursery() as nursery:
+        await start(ours, nursery, **SLAVE)
+        await killed_once_it_is_told(master, **peers(2, 3))
+        await start_rocketmqs(theirs, nursery)
+        async with master.broker(**peers(2, 3)) as broker:
+            await trio.sleep(100)
+            assert is_closed(broker) == CLOSED
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_master_that_nobody_has_told_is_told_by_the_first_however_often_it_was_started(
+    autojump_clock: MockClock,
+) -> None:
+    """What an operator said of something else was taken for a peer's word, and the first peer's for an older one."""
+    master, slave, _ = three_machines()
+    shut = TopicConfig("q", 3, 3, PERM_READ)
+    async with trio.open_nursery() as nursery:
+        as_rocketmqs(await start(slave, nursery, **SLAVE))
+        async with master.broker(**MASTER) as broker:
+            await trio.sleep(10)
+            await fill(master, 60)
+            broker.topics.update_topic_config(shut)
+            await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    lose(master)
+    for number in range(3):
+        async with master.broker(**peers(2, haCatchUpAtStart="try")) as broker:
+            await trio.sleep(60)
+            if number == 0:
+                for topic in (*"abcde", "q"):
+                    await fill(master, 1, topic=topic)
+                broker.groups.update(SubscriptionGroupConfig("other", consume_enable=False))
+            await trio.sleep(30)
+    async with trio.open_nursery() as nursery:
+        as_rocketmqs(await start(slave, nursery, **SLAVE))
+        async with master.broker(**peers(2, haCatchUpAtStart="try")) as broker:
+            await trio.sleep(100)
+            topic = broker.topics.select("q")
+            assert topic is not None
+            assert topic.perm == PERM_READ
         nursery.cancel_scope.cancel()

@@ -115,8 +115,7 @@ class TakesTablesBack:
         """What those that ask this master are told of its tables."""
         if not self.are_awaited:
             return TablesOrigin()
-        begun_to = self._begun_to if self._begun_to >= 0 else self._store.max_offset
-        return self._heard.origin(has_decided=self._metadata.has_decided, begun_to=begun_to)
+        return self._heard.origin(has_decided=self._metadata.has_decided, begun_to=self._begun_to)
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -330,7 +329,7 @@ class TakesTablesBack:
         self._heard = HeardLogs(end, found=found)
         if (is_noted or are_noted_lost) and had_topics and (before := HeardLogs.go_on(found)) is not None:
             self._heard, self._begun_to = before, found.begun_to
-            self._follows_from = found.begun_to
+            self._follows_from = found.begun_to if found.begun_to >= 0 else inf
         self._began_at = trio.current_time()
         if why := self.why_awaited():
             logger.warning("master_link.tables_awaited", reason=why)

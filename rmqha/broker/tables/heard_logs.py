@@ -33,20 +33,22 @@ class HeardLogs:
         dated_to: likewise of those whose topics or groups are as late as the time of their table.
         told_to: likewise of those without stamps that count as no later than others, as they may have followed.
         was_told: whether a process before was told what is here.
+        is_told: whether that one, or this one, was.
     """
 
     def __init__(self, end: int = 0, *, found: TablesOrigin = _NOTHING_HEARD, was_told: bool = False) -> None:
         """``found``: whom a process before has heard; ``end``: of the log that tables here are as late as."""
         self.heard_to, self._topics_to, self._groups_to = found.heard_to, found.topics_to, found.groups_to
         self.dated_to, self.told_to, self.was_told = found.dated_to, found.told_to, was_told
+        self.is_told = was_told
         self._ends = dict.fromkeys(DATED_TABLES, max(end, self.heard_to))
 
     @classmethod
     def go_on(cls, found: TablesOrigin) -> "HeardLogs | None":
-        """Of tables that a process before began to serve without; None if it does not say what it had heard by then."""
-        if found.begun_to < 0 or found.log_end < 0:
+        """Of tables that a process before was told, or some of them; None if it was not, or has decided since."""
+        if not found.are_told or found.log_end < 0:
             return None
-        return cls(max(found.log_end, found.told_to), found=found, was_told=found.log_end > 0)
+        return cls(max(found.log_end, found.told_to), found=found, was_told=True)
 
     @property
     def end(self) -> int:
@@ -62,7 +64,7 @@ class HeardLogs:
 
         Args:
             has_decided: what operators say is later than all logs.
-            begun_to: where the log here ended when this broker began to serve.
+            begun_to: where the log here ended when this broker began to serve; -1: it has not.
         """
         return TablesOrigin(
             are_awaited=True,
@@ -71,6 +73,7 @@ class HeardLogs:
             dated_to=self.dated_to,
             topics_to=self._topics_to,
             groups_to=self._groups_to,
+            are_told=self.is_told,
             told_to=self.told_to,
             begun_to=begun_to,
         )
@@ -137,5 +140,5 @@ class HeardLogs:
         """
         if not has_stamps and log_end > self.end_of(CONSUMER_OFFSET):
             self.heard_to = log_end
-        self.told_to = max(self.told_to, may_be_later)
+        self.is_told, self.told_to = True, max(self.told_to, may_be_later)
         self._ends = {name: max(end, origin.late_as(name, log_end)) for name, end in self._ends.items()}

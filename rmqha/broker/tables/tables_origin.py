@@ -30,6 +30,7 @@ class TablesOrigin:
         dated_to: likewise of those whose topics or groups are as late as the time of their table.
         topics_to: when topics were changed last of which such a one told (ms since 1970); 0: none has.
         groups_to: likewise of subscription groups.
+        are_told: of a master that lost its tables: some broker has told it theirs.
         told_to: where the longest log ends of those that told theirs and may have followed that master before.
         begun_to: where the log of that master ended when it began to serve without them; -1: it is none.
     """
@@ -47,6 +48,7 @@ class TablesOrigin:
     dated_to: int = field(default=0, compare=False)
     topics_to: int = field(default=0, compare=False)
     groups_to: int = field(default=0, compare=False)
+    are_told: bool = field(default=False, compare=False)
     told_to: int = field(default=0, compare=False)
     begun_to: int = field(default=-1, compare=False)
 
@@ -59,7 +61,7 @@ class TablesOrigin:
     def how_late(self) -> tuple[object, ...]:
         """What is to be saved when it changes, though no table does. In step the end changes with each message."""
         heard = self.heard_to, self.dated_to, self.topics_to, self.groups_to, self.told_to, self.begun_to
-        return (-2 if self.is_in_step else self.log_end, self.lost, *heard)
+        return (-2 if self.is_in_step else self.log_end, self.lost, self.are_told, *heard)
 
     def late_as(self, name: str, log_end: int) -> int:
         """Where the log ended that the table of this file is as late as; ``log_end``: of the log there now."""
@@ -100,6 +102,7 @@ def origin_of(value: object) -> TablesOrigin:
         dated_to=_number(value.get("dated_to")),
         topics_to=_number(value.get("topics_to")),
         groups_to=_number(value.get("groups_to")),
+        are_told=value.get("are_told") is True,
         told_to=_number(value.get("told_to")),
         begun_to=_number(value.get("begun_to"), unknown=-1),
     )
