@@ -28,6 +28,8 @@ from rmqha.store.os_disk import OsDisk
 
 Findings = Iterator[Finding]
 
+_TMPFILE: Final[int] = getattr(os, "O_TMPFILE", 0o20000000 | os.O_DIRECTORY)
+"""PyPy does not name it."""
 _FILES_WANTED: Final = 4096
 """Of the store, open at a time: more would bring little."""
 _MAPS_WANTED: Final = 65_530
@@ -208,7 +210,7 @@ def _why_no_file(directory: Path) -> str:
     A file system that made itself read-only after an error need not say so by its mount's flags.
     """
     try:
-        os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600))
+        os.close(os.open(directory, _TMPFILE | os.O_WRONLY, 0o600))
     except OSError as error:
         is_refused = error.errno in {errno.EROFS, errno.EIO, errno.ESTALE, errno.ESHUTDOWN}
         return f"no file can be made in {directory}: {error.strerror}" if is_refused else ""
