@@ -16,6 +16,7 @@ from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConf
 from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.codec.route import PERM_READ
+from rmqha.errors import errors_in
 from tests.broker.machines import Machine, replication_of
 from tests.broker.test_change_stamps import as_told, groups_of, of_rocketmqs, topics_of
 from tests.broker.test_heard_brokers import as_rocketmqs, start, start_rocketmqs
@@ -251,8 +252,8 @@ async def killed_once_it_is_told(master: Machine, **conf: str) -> None:
         with scope:
             try:
                 await broker.run()
-            except* NodeDied:
-                """As it is to be."""
+            except (NodeDied, BaseExceptionGroup) as raised:
+                errors_in(raised, NodeDied)
 
     def log_end() -> int:
         note = master.disk.files.get(NOTE)
