@@ -13,6 +13,7 @@ from rmqha.client import Message, MessageQueue, Producer, SendOutcome, SendResul
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.message_id import encode_message_id
 from rmqha.errors import MQBrokerError, RemotingConnectError, RemotingTimeoutError
+from tests.cli.test_send_ends import Disk
 from tests.store.helpers import HOST
 
 QUEUE = MessageQueue("t", "b", 3)
@@ -135,18 +136,8 @@ async def test_when_the_broker_stays_away_one_message_finds_out_and_what_was_ans
     assert (report.counts, report.sent_again, log.is_over) == ({"SEND_OK": 3, "RemotingConnect": 2}, 2, True)
 
 
-class FullDisk(io.StringIO):
+class FullDisk(Disk):
     """Takes some lines into its buffer; there is no room for them."""
-
-    def __init__(self, lines: int) -> None:
-        super().__init__()
-        self.lines_left = lines
-
-    def write(self, text: str) -> int:
-        self.lines_left -= 1
-        if self.lines_left < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return super().write(text)
 
     def flush(self) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -66,11 +66,18 @@ def test_a_topic_whose_name_cannot_be_kept_is_left_out_and_not_the_broker(name: 
     assert (reader.left_out, reader.why_left_out.startswith("a topic's name")) == (1, True)
 
 
-def test_names_that_are_left_out_count_as_topics() -> None:
-    table: dict[str, dict[str, int]] = {"x" * (300 + number): {} for number in range(3)}
-    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": table}}).encode()
-    reader = RegisteredTopics(body, "a", version=409, compressed=False)
-    assert (list(filter(None, reader)), reader.left_out) == ([], 3)
+def test_names_that_are_left_out_count_as_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a body of such names is read to its end, however many they are."""
+    monkeypatch.setattr(register_broker, "TOPICS_MAX", 3)
+    for count in (3, 4):
+        table: dict[str, dict[str, int]] = {"x" * (300 + number): {} for number in range(count)}
+        body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": table}}).encode()
+        reader = RegisteredTopics(body, "a", version=409, compressed=False)
+        if count == 3:
+            assert (list(filter(None, reader)), reader.left_out) == ([], 3)
+        else:
+            with pytest.raises(RemoteProtocolError, match="more than 3 topics"):
+                list(reader)
 
 
 def test_members_in_any_order_and_unknown_ones_are_taken() -> None:

@@ -9,7 +9,8 @@ def later_begin(store: DefaultMessageStore, master_min_offset: int | None) -> di
     """``{"bytes": 16777216, "expires_in_s": 3600.0}``: so many lack, the last of which would have been kept so long.
 
     None: nothing lacks that would still be kept here. What lies right before a log's begin was written before its
-    first record was: segments are deleted early when the disk is too full, by hand, and by RocketMQ.
+    first record was: segments are deleted early when the disk is too full, by hand, and by RocketMQ. When exactly is
+    not known: where nothing was sent for an hour between the two, it counts as kept for an hour too long at most.
 
     Args:
         store: the slave's.
