@@ -150,6 +150,7 @@ class BrokerStatus:
             "damaged_marks": _damaged_marks(len(store.stats.damaged_marks)) or None,
             "hidden_messages": store.hidden_messages(),
             "deleted_early": store.cleaner.early.facts(now=self._clock()),
+            **self._wall_clock(),
             "topics_refused": self._tables.topics.refused.facts(now_ms=self._now_ms()),
             "index_trouble": store.index.trouble or None,
             "not_saved": self._tables.trouble or None,
@@ -165,6 +166,9 @@ class BrokerStatus:
             "certificates_kept": why_kept() or None,
             "accounts_kept": (self._permissions and self._permissions.not_read) or None,
         } | self._replication.facts()
+
+    def _wall_clock(self) -> dict[str, Any]:
+        return {"clock_ms": self._now_ms(), "clock_jumped_s": round(self._store.cleaner.clock.jumped_ms / 1000) or None}
 
     def _refusal(self) -> str:
         """Why sends are refused; a slave's role is no reason here."""

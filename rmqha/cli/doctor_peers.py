@@ -7,6 +7,7 @@ from rmqha.choices import HaCatchUp
 from rmqha.cli.ask import NoBrokerError, known_brokers, runtime_table
 from rmqha.cli.doctor_account import check_account
 from rmqha.cli.doctor_addresses import named_addresses
+from rmqha.cli.doctor_clock import check_other_clock
 from rmqha.cli.doctor_store import LogEnd, compare
 from rmqha.cli.errors import CliError, SilentError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding, Level
@@ -76,6 +77,7 @@ def check_peers(config: BrokerConfig, log: LogEnd | None = None, *, is_empty: bo
         for what, told in problems:
             yield Finding(FAIL, key, escaped(f"{address}: {what}"), told)
         yield from _other_cluster(config, key, address, facts)
+        yield from check_other_clock(key, address, facts)
         if not problems:
             yield Finding(OK, key, escaped(f"{address}: {name}"))
             answering[_listen_address(key, address)] = key

@@ -17,6 +17,7 @@ from rmqha.errors import StoreError, StoreReadError, StoreWriteError
 from rmqha.log_limit import LogLimit
 from rmqha.store.disk import Disk
 from rmqha.store.displaced import displaced_file
+from rmqha.store.expiry_clock import ExpiryClock
 
 logger = structlog.get_logger()
 
@@ -39,6 +40,7 @@ class CleanSpaceService:
         self._config: Final = config
         self._disk: Final = disk
         self._now_ms = now_ms
+        self.clock: Final = ExpiryClock(now_ms)
         self.store_base_ratio = _UNKNOWN
         """Of the member's directory; -1 if unknown."""
         self.data_ratio = _UNKNOWN
@@ -101,6 +103,7 @@ class CleanSpaceService:
 
     def _look(self) -> None:
         config, store = self._config, self._store
+        self.clock.look()
         self.store_base_ratio = self._used_ratio(config.default_path)
         self.data_ratio = self.calc_data_store_path_physic_ratio()
         is_full = self.is_need_forbidden_write
@@ -172,7 +175,7 @@ class CleanSpaceService:
         return path.rpartition("/")[0] in self._config.read_only_paths
 
     def _is_expired(self, path: str) -> bool:
-        return self._disk.mtime_ms(path) + self._config.file_reserved_time_s * 1000 <= self._now_ms()
+        return self.clock.age_ms(self._disk.mtime_ms(path)) >= self._config.file_reserved_time_s * 1000
 
     def _kept_from(self) -> int:
         """What lies behind must stay."""

@@ -20,6 +20,7 @@ from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.disk import Disk, DiskUsage
 from rmqha.store.displaced import HeldFile, displaced_file
 from rmqha.store.early_deletions import EarlyDeletions
+from rmqha.store.expiry_clock import ExpiryClock
 from rmqha.store.free_inodes import FreeInodes
 from rmqha.store.running_flags import RunningFlags
 
@@ -151,6 +152,7 @@ class CleanCommitLogService:
         self.queues_disk: DiskUsage | None = None
         self.early: Final = EarlyDeletions()
         """What went before it had expired."""
+        self.clock: Final = ExpiryClock(now_ms)
         self.inodes: Final = FreeInodes()
         """Whether files can be made, for all that is known."""
 
@@ -185,6 +187,7 @@ class CleanCommitLogService:
         self.inodes.note({self._log.directory: self.log_disk, self._queues.directory: self.queues_disk})
         percents = [None if disk is None else disk.used_percent for disk in (self.log_disk, self.queues_disk)]
         self.disk_looked_at = trio.current_time()
+        self.clock.look()
         known = [percent for percent in percents if percent is not None]
         self.log_disk_used_percent = percents[0] or 0
         used_percent = max(known) if len(known) == len(percents) else None
@@ -287,13 +290,13 @@ class CleanCommitLogService:
     def _left_s(self, mapped: LogFile) -> float:
         """Until it has expired; of one that somebody has removed meanwhile nobody knows."""
         try:
-            return (self._expires_ms(mapped) - self._now_ms()) / 1000
+            return self.left_s(self._disk.mtime_ms(mapped.path))
         except StoreReadError:
             return 0.0
 
-    def left_s(self, written_ms: int) -> float:
+    def left_s(self, written_ms: float) -> float:
         """Until a segment has expired that was written last at this time since 1970; negative: since it has."""
-        return (written_ms - self._now_ms()) / 1000 + self._options.file_reserved_time_s
+        return self._options.file_reserved_time_s - self.clock.age_ms(written_ms) / 1000
 
     def _tell_deleted(self, mapped: LogFile, *, left_s: float, is_needed: bool) -> None:
         if is_needed:
@@ -318,10 +321,7 @@ class CleanCommitLogService:
             return False
         if force:
             return True
-        return self._now_ms() >= self._expires_ms(mapped) and mapped.end_offset <= self._kept_from()
-
-    def _expires_ms(self, mapped: LogFile) -> float:
-        return self._disk.mtime_ms(mapped.path) + self._options.file_reserved_time_s * 1000
+        return self.left_s(self._disk.mtime_ms(mapped.path)) <= 0 and mapped.end_offset <= self._kept_from()
 
 
 async def _nothing(_offset: int) -> bool:

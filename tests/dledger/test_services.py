@@ -244,6 +244,13 @@ class TestCleanSpaceService:
         with_index = [entry.index for entry in all_of(member.store)]
         assert with_index == list(range(deleted, 7))
 
+    async def test_a_clock_that_jumps_ahead_expires_nothing(self, member: Member) -> None:
+        """DLedger's files would go at the next hour of deleteWhen (`tests/store/test_expiry_clock.py`)."""
+        assert await member.clean() == 0
+        member.now_ms = NOON + (5 * 24 - 12 + 4) * HOUR_MS
+        assert await member.clean(data=71) == 0
+        assert member.service.clock.jumped_ms == member.now_ms - NOON
+
     @pytest.mark.parametrize("used", [{"data": 71}, {"base": 71}])
     async def test_on_a_crowded_disk_expired_files_go_at_any_hour(self, member: Member, used: dict[str, int]) -> None:
         """Seed checklist: isNeedCheckExpired; both ratios count (spec: dledger §1.13)."""

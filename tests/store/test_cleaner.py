@@ -38,6 +38,11 @@ class Machine:
         self.disk.usage = self._usage  # type: ignore[method-assign]
         self.disk.release_unlinked = self._release_unlinked  # type: ignore[method-assign]
 
+    def hours_ago(self, hours: int) -> None:
+        """All that is there was written so long ago."""
+        for inode in self.device.files.values():
+            inode.mtime_ms -= hours * HOUR_MS
+
     async def _release_unlinked(self) -> None:
         self.released += 1
 
@@ -67,7 +72,7 @@ async def test_expired_segments_go_but_never_the_last(autojump_clock: MockClock,
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await five_segments(store)
         assert await store.cleaner.clean() == 0, "nothing is old enough"
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         assert await store.cleaner.clean() == 4
         assert machine.released == 1
         assert (store.min_offset, store.max_offset) == (4 * SEGMENT, 4 * SEGMENT + 3600)
@@ -91,7 +96,7 @@ async def test_the_last_messages_stay_though_an_empty_segment_follows(
     slave.disk.create(f"/store/commitlog/{SEGMENT:020d}", SEGMENT)
     async with running(slave.disk, now_ms=slave.clock, is_slave=True, clean=options) as store:
         await dispatched(store)
-        slave.clock.now_ms += 72 * HOUR_MS
+        slave.hours_ago(72)
         assert len(commit_log(store).queue.files) == 2
         assert await store.cleaner.clean() == 0
         assert (store.min_offset, store.max_offset) == (0, SEGMENT)
@@ -124,7 +129,7 @@ async def test_all_that_is_about_to_go_is_told_before_the_first_of_it_goes(
         store.cleaner.before_deleting = before_deleting
         await five_segments(store)
         assert await store.cleaner.clean() == 0
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         assert await store.cleaner.clean() == 4
         assert told == [(4 * SEGMENT, 0)]
 
@@ -133,7 +138,7 @@ async def test_queue_files_follow(autojump_clock: MockClock, machine: Machine) -
     options = replace(NEVER, disk_max_used_space_ratio=40)
     async with running(machine.disk, now_ms=machine.clock, clean=options, mapped_file_size_consume_queue=60) as store:
         await five_segments(store)
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         await store.cleaner.clean()
         assert machine.disk.listdir("/store/consumequeue/TopicTest/0") == [f"{n:020d}" for n in (120, 180)]
     async with running(machine.device.mount(), clean=NEVER, mapped_file_size_consume_queue=60) as store:
@@ -145,7 +150,7 @@ async def test_queue_files_follow(autojump_clock: MockClock, machine: Machine) -
 async def test_the_first_younger_segment_ends_a_run(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await put(store, *[message(size=1800) for _ in range(4)])
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         await put(store, *[message(size=1800) for _ in range(6)])
         await store.flush_now(store.max_offset)
         await dispatched(store)
@@ -159,7 +164,7 @@ async def test_at_the_given_hours_whatever_the_disk(
     hour = (time.localtime(machine.clock.now_ms / 1000).tm_hour + hour_offset) % 24
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, delete_when=(hour,))) as store:
         await five_segments(store)
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         assert await store.cleaner.clean() == deleted
 
 
@@ -179,7 +184,7 @@ async def test_above_the_second_ratio_age_does_not_count(
 async def test_an_operator_may_ask(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         assert await store.cleaner.clean() == 0
         store.cleaner.execute_delete_files_manually()
         assert await store.cleaner.clean() == 4
@@ -190,7 +195,7 @@ async def test_a_slave_holds_back_what_it_still_needs_until_the_disk_is_too_full
 ) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await five_segments(store)
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         store.connect_replication(kept_from=lambda: 2 * SEGMENT)
         assert await store.cleaner.clean() == 2
         machine.percent = 86
@@ -267,7 +272,7 @@ async def test_a_disk_that_cannot_be_looked_at_is_crowded_but_not_full(
         await five_segments(store)
         machine.unknown = True
         assert await store.cleaner.clean() == 0
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         with structlog.testing.capture_logs() as logs:
             assert await store.cleaner.clean() == 4
         assert "clean_commit_log_service.disk_unknown" not in [line["event"] for line in logs], "it was told before"
@@ -351,14 +356,14 @@ async def test_an_operators_request_ends_after_twenty_runs(autojump_clock: MockC
         await five_segments(store)
         store.cleaner.execute_delete_files_manually()
         assert [await store.cleaner.clean() for _ in range(20)] == [0] * 20
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         assert await store.cleaner.clean() == 0
 
 
 async def test_of_two_disks_one_that_cannot_be_looked_at_is_enough(autojump_clock: MockClock, machine: Machine) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=NEVER) as store:
         await five_segments(store)
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         assert await store.cleaner.clean() == 0
         look = machine.disk.usage
 
@@ -383,7 +388,7 @@ async def test_segments_removed_by_hand_are_forgotten(autojump_clock: MockClock,
         assert await store.cleaner.clean() == 0
         assert store.min_offset == gone * SEGMENT
         assert store.get_min_offset_in_queue("TopicTest", 0) == 2 * gone
-        machine.clock.now_ms += 73 * HOUR_MS
+        machine.hours_ago(73)
         assert await store.cleaner.clean() == 4 - gone
         await trio.sleep(3600)
         await put(store, message())
@@ -433,7 +438,7 @@ async def test_a_directory_that_vanished_is_not_taken_for_expired_segments(
 ) -> None:
     async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
         await five_segments(store)
-        machine.clock.now_ms += 73 * HOUR_MS
+        machine.hours_ago(73)
         files = {path: machine.device.files.pop(path) for path in list(machine.device.files) if "commitlog" in path}
         assert await store.cleaner.clean() == 0
         machine.device.files |= files
@@ -449,7 +454,7 @@ async def test_queue_files_removed_by_hand_end_nothing(autojump_clock: MockClock
         await five_segments(store)
         for path in [path for path in machine.device.files if "/consumequeue/" in path]:
             del machine.device.files[path]
-        machine.clock.now_ms += 73 * HOUR_MS
+        machine.hours_ago(73)
         assert await store.cleaner.clean() == 4
         await trio.sleep(3600)
         assert store.running_flags.final_error is None
@@ -500,7 +505,7 @@ async def test_what_goes_before_it_expires_is_warned_of_and_counted(
         await put(store, *[message(size=1800) for _ in range(2)])
         await store.flush_now(store.max_offset)
         await dispatched(store)
-        machine.clock.now_ms += 72 * HOUR_MS
+        machine.hours_ago(72)
         with structlog.testing.capture_logs() as lines:
             assert await store.cleaner.clean() == 1
         assert "commit_log.segment_deleted" in {line["event"] for line in lines}
@@ -515,7 +520,7 @@ async def test_what_a_slave_still_needs_goes_by_force_with_a_warning(
     async with running(machine.disk, now_ms=machine.clock, clean=options) as store:
         await five_segments(store)
         store.cleaner.keep_from(lambda: 2 * SEGMENT)
-        machine.clock.now_ms += 73 * HOUR_MS
+        machine.hours_ago(73)
         machine.percent = 86
         with structlog.testing.capture_logs() as lines:
             assert await store.cleaner.clean() == 4
