@@ -66,6 +66,9 @@ class ConfigFiles:
         self._directory = directory
         self._unreadable: set[str] = set()
         """Files that are no tables, or cannot be read: they never become backups."""
+        self._kept: Final = set[str]()
+        """Files that were good when they were loaded, or were saved since."""
+        self._vanished: Final = set[str]()
         self.lost: Final[dict[str, str]] = {}
         """By name what was no table when it was loaded, and what was taken instead, a sentence each."""
 
@@ -95,6 +98,7 @@ class ConfigFiles:
             if file != name:
                 instead = "its backup was taken instead, which lacks the last change"
                 self._note_lost(name, "; ".join(reasons) or "it is missing", instead)
+            self._kept.add(name)
             return value
         if reasons:
             self._note_lost(name, reasons[0], "nor was its backup")
@@ -113,6 +117,17 @@ class ConfigFiles:
     def has(self, name: str) -> bool:
         """Whether the file is there. Raises StoreReadError."""
         return self._disk.exists(f"{self._directory}/{name}")
+
+    def has_vanished(self, name: str) -> bool:
+        """Whether a file that was there is not any more: somebody removed it. Told once. Raises StoreReadError."""
+        if name not in self._kept or self.has(name):
+            self._vanished.discard(name)
+            return False
+        if name not in self._vanished:
+            told = "it is saved again: a start without it would not know what is in it"
+            logger.warning("config_file.vanished", path=f"{self._directory}/{name}", consequence=told)
+        self._vanished.add(name)
+        return True
 
     def modified_ms(self, name: str) -> int:
         """When the table that was loaded was written, in milliseconds since 1970; 0 if none was."""
@@ -143,8 +158,10 @@ class ConfigFiles:
         if self._disk.exists(path):
             former = self._disk.read_bytes(path)
             if former == data:
+                self._kept.add(name)
                 return
             if name not in self._unreadable:
                 await self._disk.replace_bytes_in_thread(f"{path}.bak", former)
         await self._disk.replace_bytes_in_thread(path, data)
         self._unreadable.discard(name)
+        self._kept.add(name)

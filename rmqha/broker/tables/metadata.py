@@ -307,7 +307,9 @@ class MetadataService:
         last = self._noted
         is_new = origin.term != last.term or origin.for_ms >= last.for_ms + _NOTED_AFTER_MS
         late = self._late_noted
-        if not self._saved_since and not (origin.is_of_a_master and is_new) and origin.how_late == late.how_late:
+        is_gone = self.files.has_vanished(TABLES_ORIGIN)
+        is_known = not (origin.is_of_a_master and is_new) and origin.how_late == late.how_late
+        if is_known and not self._saved_since and not is_gone:
             return
         await self._awaited.now()
         if self.topics.dirty or self.groups.dirty:
@@ -316,7 +318,7 @@ class MetadataService:
         try:
             names = [name for name in _TABLES if self.files.has(name)]
             is_later = origin.how_late != late.how_late or origin.log_end != late.log_end
-            if origin.is_of_a_master or is_later or names != self._names_noted:
+            if origin.is_of_a_master or is_later or is_gone or names != self._names_noted:
                 told = asdict(origin if origin.is_of_a_master else replace(origin, term=-1))
                 await self.files.save(TABLES_ORIGIN, told | {"tables": names})
         except BaseException:
@@ -337,6 +339,7 @@ class MetadataService:
         made = self.topics.made
         try:
             if self.topics.dirty and not self.files.has(TABLES_ORIGIN):
+                self._names_noted = []
                 await self.files.save(TABLES_ORIGIN, {"term": -1, "tables": []})
             await self._save_if_dirty(self.topics, TOPICS, self.topics.made_since)
         except (StoreWriteError, StoreReadError):
@@ -345,7 +348,7 @@ class MetadataService:
         self.topics.saved.advance(made)
 
     async def _save_if_dirty(self, table: SavedTable, name: str, made_since: MadeSince | None = None) -> None:
-        if not table.dirty:
+        if not self.files.has_vanished(name) and not table.dirty:
             return
         table.dirty, self._saved_since = False, True
         try:

@@ -1,0 +1,63 @@
+"""Somebody removes the tables of a broker that runs: what it has in memory is saved again."""
+
+from typing import Final
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from tests.broker.machines import Machine, ask, send_request
+from tests.sim.sim_disk import SimDisk
+
+CONFIG: Final = "/store/config"
+
+
+def tables(disk: SimDisk) -> dict[str, bytes]:
+    """All but backups, which are made with the next change."""
+    paths = [path for path in disk.files if path.startswith(CONFIG) and path.endswith(".json")]
+    return {path: bytes(disk.files[path].durable) for path in paths}
+
+
+async def saved(machine: Machine) -> dict[str, bytes]:
+    """A message was sent, and all is saved."""
+    async with machine.client() as client:
+        await ask(client, send_request(b"one", topic="T"))
+    await trio.sleep(600)
+    return tables(machine.disk)
+
+
+@pytest.mark.parametrize("lost", ["config", "topics.json", "consumerOffset.json", "tablesOrigin.json"])
+async def test_tables_that_vanish_are_saved_again(machine: Machine, autojump_clock: MockClock, lost: str) -> None:
+    """A start without would have begun with what the log tells, or another broker."""
+    async with machine.broker():
+        before = await saved(machine)
+        gone = [path for path in machine.disk.files if path.startswith(CONFIG) and lost in path]
+        for path in gone:
+            del machine.disk.files[path]
+        with capture_logs() as lines:
+            await trio.sleep(600)
+        after = tables(machine.disk)
+    assert after == before
+    told = [line["path"] for line in lines if line["event"] == "config_file.vanished"]
+    assert told
+    assert sorted(told) == sorted(path for path in gone if path.endswith(".json"))
+
+
+async def test_while_they_cannot_be_saved_it_is_told_once(machine: Machine, autojump_clock: MockClock) -> None:
+    """And by the status; once they can be, they are."""
+    async with machine.broker() as broker:
+        before = await saved(machine)
+        for path in before:
+            del machine.disk.files[path]
+        machine.disk.faults.full = True
+        with capture_logs() as lines:
+            await trio.sleep(600)
+        assert not tables(machine.disk)
+        told = [line["path"] for line in lines if line["event"] == "config_file.vanished"]
+        assert len(told) == len(set(told)) > 0
+        assert broker.metadata.trouble
+        machine.disk.faults.full = False
+        await trio.sleep(600)
+        assert tables(machine.disk) == before
+        assert not broker.metadata.trouble
