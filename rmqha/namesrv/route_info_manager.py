@@ -5,15 +5,17 @@ Each brokerName has its own table of topics: to forget a broker costs nothing, a
 Source: spec: remoting §2.3; rocketmq-all-4.9.8 RouteInfoManager.java.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final
 
 import structlog
 
 from rmqha.codec.host import host_of
 from rmqha.codec.namesrv_headers import RegisterBrokerResponseHeader
-from rmqha.codec.register_broker import DataVersion
+from rmqha.codec.register_broker import NO_TOPICS, DataVersion
 from rmqha.codec.route import MASTER_ID, PERM_READ, PERM_WRITE, BrokerData, QueueData
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
@@ -113,15 +115,19 @@ class RouteInfoManager:
         """As :meth:`Routes.register_broker`.
 
         Only a master tells topics, and only when they are others than those that it told last. Topics that it does not
-        tell any more stay: a broker may tell but the one that it has just made.
+        tell any more stay: a broker may tell but the one that it has just made. New ones for which there is no room are
+        left out, with a line in the log, until it tells them again: it is asked to with its next registration.
         """
         name, host = registration.broker_name, host_of(connection.peer)
         former = self._by_address.get(registration.broker_addr)
         tells = registration.broker_id == MASTER_ID and not _has_told(former, registration)
         group = self._groups.get(name) or _Group(registration.cluster, name, host)
         _check_brokers(group, registration, former)
+        taken = 0 if former is not None else _BROKER_SIZE
+        if tells and len(fit := self._that_fit(registration, group, topics, host, taken=taken)) < len(topics):
+            topics, registration = fit, replace(registration, data_version=NO_TOPICS)
         size = group.size_with(topics if tells else {})
-        self._check_room(registration, host, growth=size - group.size + (_BROKER_SIZE if former is None else 0))
+        self._check_room(registration, host, growth=size - group.size + taken)
         if former is not None:
             self._forget(former, keeps_group=name)
         if (displaced := group.brokers.get(registration.broker_id)) is not None:
@@ -141,6 +147,21 @@ class RouteInfoManager:
                 instead_of=displaced and displaced.registration.broker_addr,
             )
         return _master_of(group, registration)
+
+    def _that_fit(
+        self, registration: Registration, group: _Group, topics: Mapping[str, QueueData], host: str, *, taken: int
+    ) -> Mapping[str, QueueData]:
+        """Those of its topics for which there is room: what was known stays, and the broker with it."""
+        problem = self._room.problem(host, group.size_with(topics) - group.size + taken)
+        if not problem:
+            return topics
+        new = [topic for topic in topics if topic not in group.queues]
+        sizes = [*accumulate((_TOPIC_SIZE + 4 * len(topic) for topic in new), initial=group.size_with({}))]
+        too_many = bisect_left(sizes, 1, key=lambda size: bool(self._room.problem(host, size - group.size + taken)))
+        left_out = set(new[max(too_many - 1, 0) :])
+        facts = {"broker_name": registration.broker_name, "address": registration.broker_addr, "reason": problem}
+        self._warnings.log(logger.warning, "route_info.topics_left_out", count=len(left_out), **facts)
+        return {topic: queues for topic, queues in topics.items() if topic not in left_out}
 
     def _displace(self, group: _Group, former: _Broker, by: Registration, peer: str, now: float) -> None:
         """Count, and say once a minute, that two brokers take a place from each other."""

@@ -21,6 +21,14 @@ def test_each_minute_has_a_line_and_a_clock_that_is_set_back_silences_nothing() 
     assert refused.facts(now_ms=8_000) == {"count": 5, "last_s_ago": 3, "reason": "no room"}
 
 
+def test_the_log_says_what_helps() -> None:
+    refused = RefusedTopics()
+    with capture_logs() as logs:
+        refused.note("t", "topic t is not made: more queues than maxQueues allows", now_ms=0)
+        refused.note("t", "topic t is not made: the table of topics has 16777216 bytes", now_ms=60_000)
+    assert [line["next"] for line in logs] == ["raise maxQueues", "delete topics that nobody needs"]
+
+
 async def test_a_broker_that_makes_no_more_topics_says_so(autojump_clock: MockClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1", {"maxQueues": "8"})
     with capture_logs() as logs:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from rmqha.codec.register_broker import DataVersion
+from rmqha.codec.register_broker import NO_TOPICS, DataVersion
 from rmqha.codec.route import QueueData
 from rmqha.errors import RemoteProtocolError
 from rmqha.namesrv import route_info_manager
@@ -200,9 +200,8 @@ async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(monke
     wire, _ = names.register(MASTER, "t")
     assert names.addresses("t")
     names.register(replace(MASTER, data_version=DataVersion(1, 2)), *(f"topic{n}" for n in range(500)), wire=wire)
-    with pytest.raises(RemoteProtocolError, match="not registered"):
-        names.register(replace(MASTER, data_version=DataVersion(1, 3)), *(f"more{n}" for n in range(5000)), wire=wire)
-    assert names.addresses("more1") == {}
+    names.register(replace(MASTER, data_version=DataVersion(1, 3)), *(f"more{n}" for n in range(5000)), wire=wire)
+    assert names.addresses("more4999") == {}
     assert names.addresses("topic1")
     names.manager.unregister_broker(MASTER)
     for number in range(taken):
@@ -210,6 +209,38 @@ async def test_one_host_leaves_room_for_others_and_gives_back_what_it_took(monke
     for number in range(taken):
         registration = replace(MASTER, broker_name=f"n{number}", broker_addr=f"10.7.7.7:{number}")
         names.register(registration, wire=Wire("10.7.7.7:1"))
+
+
+async def test_topics_without_room_are_left_out_and_the_broker_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One topic too many took a broker and all its topics out of the routes, as long as others filled the room."""
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 1024 * 1024)
+    names = Names()
+    known = [f"topic{n}" for n in range(500)]
+    version = DataVersion(1, 2)
+    wire, _ = names.register(replace(MASTER, data_version=version), *known)
+    assert names.manager.query_data_version(MASTER, now=0.0) == version
+    more = [f"more{n}" for n in range(5000)]
+    with capture_logs() as lines:
+        names.register(replace(MASTER, data_version=DataVersion(1, 3)), *known, *more, wire=wire)
+    (line,) = [line for line in lines if line["event"] == "route_info.topics_left_out"]
+    assert (line["broker_name"], "register fills" in line["reason"]) == (MASTER.broker_name, True)
+    kept = [topic for topic in more if names.addresses(topic)]
+    assert kept == more[: len(kept)]
+    assert 0 < len(kept) == len(more) - line["count"] < 2000, "half of what is free"
+    assert all(names.addresses(topic) for topic in known)
+    assert names.manager.query_data_version(MASTER, now=0.0) == NO_TOPICS, "it is to tell them again"
+    for topic in known:
+        names.manager.delete_topic(topic, cluster=None)
+    names.register(replace(MASTER, data_version=DataVersion(1, 3)), *more, wire=wire)
+    assert len([topic for topic in more if names.addresses(topic)]) > len(kept), "some had room meanwhile"
+
+
+async def test_of_a_broker_that_has_no_room_itself_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 100 * 1024)
+    names = Names()
+    with pytest.raises(RemoteProtocolError, match="not registered"):
+        names.register(MASTER, "t")
+    assert not names.addresses("t")
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 300), (200, 80)])

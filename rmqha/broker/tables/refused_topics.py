@@ -28,7 +28,8 @@ class RefusedTopics:
         self._last_at_ms, self._reason = now_ms, reason
         if self._told_at_ms is None or not 0 <= now_ms - self._told_at_ms < _LINE_EVERY_MS:
             self._told_at_ms = now_ms
-            logger.warning("topic.not_made", topic=topic, reason=reason, refused=self.count, next="raise maxQueues")
+            told = "raise maxQueues" if "maxQueues" in reason else "delete topics that nobody needs"
+            logger.warning("topic.not_made", topic=topic, reason=reason, refused=self.count, next=told)
 
     def facts(self, *, now_ms: int) -> dict[str, Any] | None:
         """``{"count": 2, "last_s_ago": 12, "reason": "topic t is not made: ..."}``; None without any."""
