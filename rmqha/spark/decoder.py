@@ -140,7 +140,8 @@ class _SplitDecoder:
         they name a message that is not there, they are of another log, or of a tail that was cut: nothing is passed
         over any more.
         """
-        at, are_believed = kept.start, True
+        at = kept.start
+        are_believed = all(message_of(file, witness.start) == witness[1:] for witness in kept.witnesses)
         for begin, end in (*kept.ranges, (kept.stop, kept.stop)):
             last = kept.lasts.get(begin)
             if position == at and last is not None and are_believed:

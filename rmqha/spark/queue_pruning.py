@@ -5,8 +5,12 @@ record that was dispatched, so what no queue names is read: the log's end, which
 brokers show to nobody, and all that a queue should name that is missing, damaged or behind. Only stretches that queues
 of other topics name without a gap are passed over. Where two queues name the same bytes, neither is believed.
 
-The reader itself looks whether the last record of a stretch is the message that its queue names, and another one lies
-behind (``decoder``): queues may tell of a tail that the log has no more, as in a copy that was made over a failover.
+Queues may tell of a tail that the log has no more, as in a copy that was made over a failover. So the reader itself
+looks (``decoder``) whether witnesses are the messages that queues name: of the part that is read each wanted one, of
+each other queue the first and the last. Positions in a queue are given without gaps: if all of these lie where they are
+named, as many of the other queues' messages lie between them as the queues say, and there is no room for a wanted one
+that no queue names (in records of one size; of different sizes they would have to add up to the same places). Besides,
+the last record of a stretch has to be the message that is named, and another one to lie behind.
 
 Source: spec: commitlog §8
 """
@@ -40,6 +44,8 @@ SKIPPED_BYTES_MIN: Final = 32 << 10
 """Shorter stretches are read with what is around them: one long read is cheaper than two."""
 QUEUE_COST_BYTES: Final = 256 << 10
 """What looking into one queue costs, as bytes that could be read meanwhile: some 40 short reads of a local file."""
+WITNESS_COST_BYTES: Final = 32 << 10
+"""What looking at one wanted message costs, before it is read, in the same measure."""
 _WORTH: Final = 4
 """At least one part in so many of a split must be spared."""
 _UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -68,12 +74,16 @@ class Kept(NamedTuple):
         ranges: bytes ``[begin, end)``, ascending, none touching the next; each begins at a record or a blank.
         stop: where the first record behind the split begins, if what is passed over reaches to its end; else its end.
         lasts: the last record of each stretch that is passed over, by that one's end.
+        witnesses: records that have to be where they are named, or nothing is passed over.
+        cost: of looking at them, in bytes that could be read meanwhile.
     """
 
     start: int | None
     ranges: list[tuple[int, int]]
     stop: int
     lasts: dict[int, Unit]
+    witnesses: list[Unit]
+    cost: int
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,7 @@ class QueuePruning:
         if tiles is None:
             return None
         kept = tiles.kept(begin, end, is_start=is_start)
-        spared = end - begin - sum(stop - start for start, stop in kept.ranges)
+        spared = end - begin - sum(stop - start for start, stop in kept.ranges) - kept.cost
         return kept if spared * _WORTH >= end - begin else None
 
     def _listed(self) -> Queues:
@@ -228,7 +238,17 @@ class _Tiles:
             lasts[at] = self._unit(last)
         if at < end:
             ranges.append((at, end))
-        return Kept(start, ranges, max(at, end), lasts)
+        wanted, others = self._witnesses(begin, end)
+        witnesses = [self._unit(tile) for tile in (*wanted, *others)]
+        return Kept(start, ranges, max(at, end), lasts, witnesses, WITNESS_COST_BYTES * len(wanted))
+
+    def _witnesses(self, begin: int, end: int) -> tuple[list[int], list[int]]:
+        """All wanted ones that begin in ``[begin, end)``, and of each other queue the first and the last."""
+        inside = (self.starts >= begin) & (self.starts < end)
+        others = np.flatnonzero(inside & ~self.wanted)
+        firsts = np.unique(self.queues[others], return_index=True)[1]
+        lasts = others.size - 1 - np.unique(self.queues[others][::-1], return_index=True)[1]
+        return np.flatnonzero(inside & self.wanted).tolist(), others[np.union1d(firsts, lasts)].tolist()
 
     def _first_start(self, begin: int) -> int | None:
         """Where the first record at or after ``begin`` starts; None if no tile reaches that far."""

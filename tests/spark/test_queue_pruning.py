@@ -57,6 +57,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_pruning, "SPLIT_BYTES_MIN", 0)
     monkeypatch.setattr(queue_pruning, "SKIPPED_BYTES_MIN", 1)
     monkeypatch.setattr(queue_pruning, "QUEUE_COST_BYTES", 0)
+    monkeypatch.setattr(queue_pruning, "WITNESS_COST_BYTES", 0)
     monkeypatch.setattr(queue_pruning, "_WORTH", 1 << 40)
 
 
@@ -205,6 +206,46 @@ def test_queues_of_a_tail_that_was_cut_are_not_believed(is_ledger: bool, tmp_pat
     expected = scanned(new.log.root, "rare")
     assert len(expected) == 303
     for split_bytes in (1 << 40, 30_000):
+        assert pruned(new.log.root, "rare", split_bytes) == expected
+
+
+@pytest.mark.usefixtures("_always")
+@pytest.mark.parametrize("is_ledger", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_queues_of_any_tail_that_was_cut_give_the_rows_of_a_full_scan(
+    seed: int, is_ledger: bool, tmp_path: Path
+) -> None:
+    """Both tails are of the same messages, or nearly, in another order; all records are of one size.
+
+    The last record of what was passed over was often the one that is named, and wanted ones before it were passed over.
+    """
+    chance = random.Random(seed)
+    common = chance.choices(["rare", "aaaa", "bbbb"], [1, 6, 6], k=chance.randrange(40))
+    old_tail = chance.choices(["rare", "aaaa", "bbbb"], [chance.choice([0, 1, 5]), 6, 6], k=200)
+    new_tail = old_tail.copy()
+    for _ in range(chance.choice([1, 2, 3, 20])):
+        first, second = sorted((chance.randrange(200), chance.randrange(200)))
+        way = chance.randrange(3)
+        if way == 0:
+            new_tail[first], new_tail[second] = new_tail[second], new_tail[first]
+        elif way == 1:
+            new_tail[first] = "rare"
+        else:
+            new_tail[first:second] = new_tail[first:second][::-1]
+
+    def store(name: str, topics: list[str]) -> Store:
+        root = tmp_path / name
+        made = Store(LedgerWriter(root) if is_ledger else LogWriter(root))
+        for topic in topics:
+            made.put(topic, 0, b"x" * 200)
+        made.dispatch()
+        return made
+
+    old, new = store("old", common + old_tail), store("new", common + new_tail)
+    shutil.rmtree(new.log.root / "consumequeue")
+    shutil.copytree(old.log.root / "consumequeue", new.log.root / "consumequeue")
+    expected = scanned(new.log.root, "rare")
+    for split_bytes in (1 << 40, 30_000, 3_000):
         assert pruned(new.log.root, "rare", split_bytes) == expected
 
 
