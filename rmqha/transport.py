@@ -19,6 +19,7 @@ import trio
 from rmqha.codec.host import join_address
 from rmqha.errors import errors_in
 from rmqha.memory import BytesLike
+from rmqha.self_connection import refuse_itself
 from rmqha.threads import needing_a_thread
 
 if TYPE_CHECKING:
@@ -336,6 +337,7 @@ class TcpNetwork:
             except ValueError as error:  # a peer may have made the name up
                 raise OSError(errno.EINVAL, f"{host:.80} is no host's name: {error}") from None
             with stream.socket as sock:
+                refuse_itself(sock)
                 peer = sock.getpeername()
                 return TcpStream(_detach(sock), peer)
         raise TimeoutError(errno.ETIMEDOUT, f"no connection to {host}:{port} within {timeout_s:g} s")

@@ -20,6 +20,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig, split_told_address
 from rmqha.config.java_properties import parse_properties
 from rmqha.errors import CorruptLogError
+from rmqha.self_connection import refuse_itself
 from rmqha.store.known_end import known_end
 from rmqha.store.log_reader import LogReader
 from rmqha.store.os_disk import OsDisk
@@ -88,7 +89,8 @@ def _is_rocketmqs_slave(address: str, *, timeout_s: float) -> bool:
 
 
 def _listens(host: str, port: int, timeout_s: float) -> bool:
-    with suppress(OSError), socket.create_connection((host, port), timeout_s):
+    with suppress(OSError), socket.create_connection((host, port), timeout_s) as connection:
+        refuse_itself(connection)
         return True
     return False
 

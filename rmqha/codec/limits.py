@@ -6,6 +6,7 @@ from typing import Final
 from rmqha.codec.record.layout import (
     BLANK_SIZE_MIN,
     PROPERTIES_SIZE_MAX,
+    SCHEDULE_TOPIC,
     TOPIC_SIZE_MAX,
     is_legal_topic,
 )
@@ -17,6 +18,18 @@ TABLE_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024 - 2 * STAMPS_SIZE_MAX
 """Bytes of a broker's table, without these, that slaves, RocketMQ's too, can still fetch: an answer is one frame."""
 GROUP_SIZE_MAX: Final = 255
 _GROUP: Final = re.compile("[%|a-zA-Z0-9_-]+")
+
+FORBIDDEN_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Topics a producer may not send to (spec: remoting §2.4)."""
 
 
 def topic_problem(topic: str) -> str:

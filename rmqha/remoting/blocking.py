@@ -11,6 +11,7 @@ from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.strangers import describe_answer
 from rmqha.errors import RemoteProtocolError
+from rmqha.self_connection import refuse_itself
 
 _FIRST_BYTES: Final = 16
 _SILENT_S: Final = 1.0
@@ -118,6 +119,7 @@ class BlockingConnection:
         if self._socket is None:
             raw = socket.create_connection(self._address, self._timeout_s)
             try:
+                refuse_itself(raw)
                 self._socket = self._secure(raw, self._address[0])
             except BaseException:
                 raw.close()

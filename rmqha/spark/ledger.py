@@ -7,6 +7,7 @@ Source: spec: dledger §1.1, §1.12
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -144,11 +145,15 @@ def _find_end(filesystem: fs.FileSystem, segments: tuple[Segment, ...], member: 
 
 
 def _checkpoint(filesystem: fs.FileSystem, member: str) -> LedgerCheckpoint:
+    """DLedger removes it, each 3 s, before it gives its name to the new one, which lies beside it, whole, by then.
+
+    Source: spec: dledger §1.7; dledger-all-0.3.1.2 IOUtils.java string2File.
+    """
     path = f"{member}/{CHECK_POINT_FILE}"
-    if not filesystem.get_file_info(path).is_file:
-        return LedgerCheckpoint()
-    with filesystem.open_input_file(path) as file:
-        return decode_check_point(file.read(_CHECK_POINT_SIZE_MAX))
+    for name in (path, f"{path}.tmp", path, f"{path}.bak"):
+        with suppress(FileNotFoundError), filesystem.open_input_file(name) as file:
+            return decode_check_point(file.read(_CHECK_POINT_SIZE_MAX))
+    return LedgerCheckpoint()
 
 
 class _Said(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmqha.errors import StoreError
+from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
 from rmqha.spark.deleted import Deleted
@@ -22,6 +22,8 @@ from rmqha.spark.selection import is_wanted_topic
 logger = logging.getLogger("rmqha.spark")
 
 _SHARE_MIN: Final = 32 << 20
+TASKS_MAX: Final = 1_000_000
+"""Planning more would take the driver minutes, and Spark a day."""
 _GO_ON: Final = "failOnDataLoss=false (a new run of rmqha replay: --allow-gap) goes on without them"
 
 
@@ -66,6 +68,9 @@ def plan_tasks(
     """Tasks that together read ``[begin, end)``, each at most ``split_bytes``; small files share a task.
 
     ``on_corrupt=stop`` means the first damage in log order, so that is one task.
+
+    Raises:
+        ConfigError: there would be more than :data:`TASKS_MAX`.
     """
     if end == log.end and log.unfinished:
         logger.info("commit_log.unfinished: %r is read up to %d: %s", log.uri, end, log.unfinished)
@@ -74,6 +79,9 @@ def plan_tasks(
         groups = [splits] if splits else []
     else:
         size = max(1, min(split_bytes, math.ceil((end - begin) / tasks_min)))
+        if (count := (end - begin) // size) > TASKS_MAX:
+            what = f"{size} log bytes a task (splitBytes, minPartitions) make {count} tasks of {end - begin}"
+            raise ConfigError(f"{what}, more than {TASKS_MAX}: give larger parts")
         groups = list(_pack(log.splits(begin, end, split_bytes=size), size))
     deleted = _deleted(log, begin, options)
     return [LogTask(log.uri, group, without_range(options), deleted, planned_end) for group in groups]

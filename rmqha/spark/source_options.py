@@ -80,6 +80,10 @@ class SourceOptions:
             )
         return KAFKA_COLUMNS if self.include_headers else select(tuple(KAFKA_COLUMNS.names[:-1]))
 
+    def starts_at_end_of(self, broker: str) -> bool:
+        """Whether reading of a broker's log begins at its end, as it is then."""
+        return bool(_of_broker(self.starting, broker) == "latest")
+
     def range_of(self, broker: str, log: CommitLog) -> tuple[int, int]:
         """The physical range that was asked for, not limited to what the log still holds.
 
@@ -152,6 +156,10 @@ def _source_options(values: Mapping[str, Any]) -> SourceOptions:
         logs = {values.get("brokerName", ReadOptions.broker_name): logs}
     elif "brokerName" in values:
         raise ConfigError("brokerName names a single log; a path of several logs names each of them itself")
+    for name in ("startingOffsets", "endingOffsets"):
+        named = values.get(name)
+        if unknown := sorted(named.keys() - logs.keys()) if isinstance(named, Mapping) else ():
+            raise ConfigError(f"{name} names {', '.join(unknown)}, but the path has {', '.join(logs)}")
     read = ReadOptions(**{ours: values[name] for name, ours in _READ.items() if name in values})
     source = {ours: values[name] for name, ours in _SOURCE.items() if name in values}
     return SourceOptions(logs, read, masters=masters, **source)
@@ -219,7 +227,7 @@ def _json_object(text: str, kind: type) -> Mapping[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not a JSON object: {error}") from None
-    if not isinstance(value, dict) or not value or not all(isinstance(item, kind) for item in value.values()):
+    if not isinstance(value, dict) or not value or not all(type(item) is kind for item in value.values()):
         raise ValueError(f"must map broker names to {kind.__name__}")
     return value
 

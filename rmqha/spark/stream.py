@@ -4,6 +4,7 @@ Nothing is kept between calls but a cheap hint: after a crash, Spark asks for th
 and the log gives the same messages again.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,6 +14,7 @@ from pyspark.sql import datasource as spark
 
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog, open_log
+from rmqha.spark.confirmed import NoReplicaError
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
 from rmqha.spark.options import SPLIT_BYTES
@@ -20,6 +22,8 @@ from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_
 from rmqha.spark.position import PlannedEnd, Position, from_json, position_at
 from rmqha.spark.report import ReadReport
 from rmqha.spark.source_options import MAX_BYTES_PER_TRIGGER, SourceOptions
+
+logger = logging.getLogger("rmqha.spark")
 
 _NEWER: Final = "streams have it from Spark 4.2 on, and this is an older one: leave it out, or install pyspark>=4.2"
 Offsets = dict[str, Any]
@@ -49,15 +53,27 @@ class LogStreamReader(spark.DataSourceStreamReader):
         """Where a new query starts; a restarted one goes on from its checkpoint.
 
         Raises:
-            StoreError: nobody says what replicas hold, and that is to be asked for.
+            StoreError: nobody says what replicas hold, and that is to be asked for; or no slave has taken anything, and
+                it is to start at the end of what they hold.
         """
         starts = {}
         for broker, uri in self._source.logs.items():
             log = open_log(uri)
-            begin, _ = self._source.range_of(broker, log)
-            begin = check_still_there(log, Position(begin), fail_on_data_loss=self._source.fail_on_data_loss)
+            begin = check_still_there(
+                log, Position(self._first(broker, log)), fail_on_data_loss=self._source.fail_on_data_loss
+            )
             starts[broker] = position_at(log, log.start_at(begin)).as_json()
         return starts
+
+    def _first(self, broker: str, log: CommitLog) -> int:
+        """Where a new query begins. While no slave has taken anything this is known all the same, but of ``latest``."""
+        try:
+            return self._source.range_of(broker, log)[0]
+        except NoReplicaError as error:
+            if self._source.starts_at_end_of(broker):
+                raise
+            logger.warning("commit_log.unconfirmed: nothing is read yet: %s", error)
+            return replace(self._source, masters=None).range_of(broker, log)[0]
 
     def _begins(self, start: Offsets) -> dict[str, Position]:
         """Where each broker's log is to be read on; one that the checkpoint does not know yet, from its oldest file."""

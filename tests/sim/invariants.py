@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmqha.broker.tables.system_topics import FORBIDDEN_SEND_TOPICS
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS
 from rmqha.codec.record.layout import BLANK_MAGIC
 from rmqha.errors import CorruptLogError, DivergedLogError, StoreReadError, StoreWriteError
 from rmqha.ha.runtime_info import ClientState

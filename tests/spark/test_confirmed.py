@@ -22,6 +22,7 @@ from rmqha.spark.commit_log import open_log
 from rmqha.spark.confirmed import Masters, NoReplicaError, confirmed_end, confirmed_end_or, split_addresses
 from rmqha.spark.replay import ReplayOptions, replay
 from rmqha.spark.source_options import parse_options
+from rmqha.spark.stream import LogStreamReader
 from tests.spark.in_process import in_process
 from tests.spark.logs import LedgerWriter, LogWriter
 
@@ -170,6 +171,21 @@ def test_without_any_replica_a_batch_fails_and_a_stream_waits(log: LogWriter, st
     assert confirmed_end_or(opened, master, 4711) == 4711
     with pytest.raises(StoreError, match="is a slave"):
         confirmed_end_or(opened, Masters((start(log, role="SLAVE"),)), 4711)
+
+
+@pytest.mark.parametrize(("starting", "first"), [(None, 0), ("earliest", 0), ("{at}", 4), ("latest", None)])
+def test_a_new_stream_waits_as_well(log: LogWriter, start: Start, starting: str | None, first: int | None) -> None:
+    """It ended wherever it was begun between a master's start and its slave's; only ``latest`` is not known then."""
+    master = start(log, ha={"proven_offset": 0})
+    options = {"path": str(log.root), "until": "confirmed", "addresses": master}
+    if starting is not None:
+        options["startingOffsets"] = starting.format(at=log.offsets[4])
+    reader = LogStreamReader(parse_options(options), ("physicalOffset",))
+    if first is None:
+        with pytest.raises(NoReplicaError, match="knows of no slave"):
+            reader.initialOffset()
+        return
+    assert reader.initialOffset()["broker"]["offset"] == log.offsets[first]
 
 
 def test_nothing_that_was_read_before_is_taken_back(log: LogWriter, start: Start) -> None:

@@ -87,12 +87,30 @@ class TestBareGroup:
         (member / "checkpoint").write_text("committedIndex=30\nendIndex=54\n")
         assert [row["queueOffset"] for row in read(member)] == list(range(31))
 
-    @pytest.mark.parametrize("text", ["", "endIndex=54\n", "committedIndex=-1\nendIndex=54\n", None])
-    def test_without_a_word_of_it_nothing_is_known(self, group: Path, text: str | None) -> None:
-        checkpoint = group / "dledger-n0" / "checkpoint"
-        checkpoint.unlink() if text is None else checkpoint.write_text(text)
+    @pytest.mark.parametrize("text", ["", "endIndex=54\n", "committedIndex=-1\nendIndex=54\n"])
+    def test_without_a_word_of_it_nothing_is_known(self, group: Path, text: str) -> None:
+        (group / "dledger-n0" / "checkpoint").write_text(text)
         assert read(group / "dledger-n0") == []
         assert "names no committed entry" in open_log(str(group / "dledger-n0")).unfinished
+
+    @pytest.mark.parametrize(
+        ("others", "last"),
+        [
+            ({".tmp": 30, ".bak": 20}, 30),
+            ({".bak": 20}, 20),
+            ({}, -1),
+        ],
+    )
+    def test_while_it_is_replaced_the_new_one_counts(self, group: Path, others: dict[str, int], last: int) -> None:
+        """A member of Java's has none for a moment, each 3 s: the log was empty, or cut, for who read just then."""
+        member = group / "dledger-n1"
+        (member / "checkpoint").unlink()
+        for suffix in (".tmp", ".bak"):
+            path = member / f"checkpoint{suffix}"
+            path.unlink(missing_ok=True)
+            if suffix in others:
+                path.write_text(f"committedIndex={others[suffix]}\nendIndex=54\n")
+        assert [row["queueOffset"] for row in read(member)] == list(range(last + 1))
 
     def test_entries_that_a_truncate_left_in_the_file_are_not_read(self, tmp_path: Path) -> None:
         """DLedger has 81 again when it opens this store; 51 were left, and committed."""

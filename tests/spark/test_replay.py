@@ -159,6 +159,37 @@ def test_a_run_that_dies_before_its_manifest_leaves_nothing(log: LogWriter, tmp_
     assert not list((tmp_path / "out" / "_rmqha").glob("staging-*"))
 
 
+def test_a_manifest_that_was_being_written_is_removed(log: LogWriter, tmp_path: Path) -> None:
+    """Once the log has grown no run would have written it again."""
+    out = tmp_path / "out"
+    run(log.root, out)
+    unfinished = out / "_rmqha" / f".manifest-{log.end:020d}-{log.end + 100:020d}.json"
+    unfinished.write_text("{")
+    (out / "_rmqha" / ".manifest-mine.json").write_text("{}")
+    for _ in range(5):
+        log.append(b"more")
+    run(log.root, out)
+    assert [path.name for path in (out / "_rmqha").glob(".*")] == [".manifest-mine.json"]
+    assert offsets(out) == log.offsets
+
+
+@pytest.mark.parametrize("beyond", [1, 1 << 70])
+def test_a_begin_that_the_log_does_not_reach_is_refused(beyond: int, log: LogWriter, tmp_path: Path) -> None:
+    """It was "nothing new", of a log that somebody took for another one."""
+    with pytest.raises(StoreError, match=f"ends at {log.end}, before offset {log.end + beyond}: it was cut"):
+        run(log.root, tmp_path / "out", read={"starting_offset": log.end + beyond})
+    assert run(log.root, tmp_path / "out", read={"starting_offset": log.end}).messages == 0
+
+
+def test_more_tasks_than_anybody_could_plan_are_refused(log: LogWriter) -> None:
+    found = open_log(str(log.root))
+    with pytest.raises(ConfigError, match=r"1 log bytes a task \(splitBytes, minPartitions\) make 5000000 tasks"):
+        plan_tasks(found, 0, 5_000_000, options=ReadOptions(), split_bytes=1)
+    with pytest.raises(ConfigError, match="give larger parts"):
+        plan_tasks(found, 0, 50_000_000, options=ReadOptions(), split_bytes=1 << 20, tasks_min=5_000_000)
+    assert len(plan_tasks(found, 0, found.end, options=ReadOptions(), split_bytes=1000)) > 100
+
+
 @pytest.mark.parametrize("moved", [0, 1, 2])
 def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
     log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int

@@ -32,6 +32,7 @@ def test_options_are_found_in_any_case() -> None:
         ({"addresses": " "}, "must not be empty"),
         ({"addresses": "a:1", "topik": "x"}, "did you mean 'topic'"),
         ({"addresses": "a:1", "topic": "a b"}, "topic='a b': "),
+        ({"addresses": "a:1", "topic": "SCHEDULE_TOPIC_XXXX"}, "to which nobody may send"),
         ({"addresses": "a:1", "path": "/x"}, "not to a directory"),
         ({"addresses": "a:1", "require": "all"}, "SEND_OK or stored"),
         ({"addresses": "a:1", "writeId": "a\x01"}, "printable"),
@@ -90,21 +91,44 @@ def test_a_row_becomes_a_message_under_either_kind_of_names() -> None:
     assert (bare.message.topic, bare.message.keys, bare.message.tags) == ("t", (), None)
 
 
+def ids(*rows: dict[str, Any]) -> list[str]:
+    return [(row.message.properties or {})[ROW_ID] for row in rows_of(*rows, topic=rows[0].get("topic", "orders"))]
+
+
 def test_an_id_is_one_row_s_in_one_place() -> None:
     """The same again if Spark repeats the task; another for another place or other contents."""
     rows = [{"body": b"a", "keys": "k"}, {"body": b"a", "keys": "k"}, {"body": b"b", "keys": "k"}]
-
-    def ids(*rows: dict[str, Any]) -> list[str]:
-        return [(row.message.properties or {})[ROW_ID] for row in rows_of(*rows)]
-
     assert len(set(ids(*rows))) == 3
     assert ids(*rows) == ids(*rows)
     assert set(ids(*reversed(rows))).isdisjoint({ids(*rows)[0], ids(*rows)[2]})
 
 
+def test_rows_that_differ_in_any_column_have_two_ids() -> None:
+    """A reader that keeps the first of each id would lose one, where a partition is made anew in another order."""
+    row: dict[str, Any] = {"topic": "t", "body": b"x", "keys": "k", "tags": "a", "properties": [("p", "1")], "flag": 1}
+    others = {"topic": "u", "body": b"y", "keys": "l", "tags": "b", "properties": [("p", "2")], "flag": 2}
+    for column, other in others.items():
+        rows = row, row | {column: other}
+        assert set(ids(*rows)).isdisjoint(ids(*reversed(rows))), column
+
+
+@pytest.mark.parametrize("column", ["topic", "body", "keys", "tags"])
+def test_a_text_that_is_not_utf_8_is_named_with_its_row(column: str) -> None:
+    """Spark's strings may hold any bytes."""
+    raw = pa.array([b"good", b"bad\xff"], pa.binary()).cast(pa.binary()).view(pa.string())
+    columns = {"topic": pa.array(["t", "t"]), "body": pa.array(["x", "y"])} | {column: raw}
+    batch = pa.RecordBatch.from_pydict(columns)
+    rows = read_rows(iter([batch]), topic=None, partition="w:3")
+    assert next(rows).number == 0
+    with pytest.raises(MQClientError, match=f"row 1 of partition w:3 makes no message: its {column} is not UTF-8"):
+        next(rows)
+
+
 @pytest.mark.parametrize(
     ("row", "told"),
     [
+        ({"body": b"x", "headers": [None]}, "a header is null"),
+        ({"body": b"x", "topic": "OFFSET_MOVED_EVENT"}, "to which nobody may send"),
         ({"body": None}, "row 0 of partition w:3 makes no message: its body is null or empty"),
         ({"body": b""}, "its body is null or empty"),
         ({"body": b"x", "topic": None}, "its topic is null or empty"),

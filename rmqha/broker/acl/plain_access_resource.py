@@ -10,7 +10,7 @@ from rmqha.broker.acl.needed_permissions import Need, is_group, of_group
 from rmqha.broker.acl.permission import ADMIN_CODES, DENY, PUB, check_permission
 from rmqha.broker.acl.remote_address_strategy import RemoteAddressStrategy
 from rmqha.broker.tables.retry_topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from rmqha.broker.tables.system_topics import FORBIDDEN_SEND_TOPICS
+from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS
 
 _TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Clients that trace their messages send traces there, whatever else they may do."""

@@ -12,11 +12,11 @@ from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.puts.sent_records import SendRules, born_host_of
 from rmqha.broker.puts.stored_properties import SendRefusedError
-from rmqha.broker.tables.system_topics import FORBIDDEN_SEND_TOPICS
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
 from rmqha.codec.host import decode_host, host_of
+from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.properties import decode_utf8, find_property
 from rmqha.codec.record.encoder import prepare

@@ -29,11 +29,10 @@ from rmqha.broker.puts.stored_properties import (
 )
 from rmqha.broker.puts.usual_puts import UsualPuts
 from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX, RetryTopics, is_spent
-from rmqha.broker.tables.system_topics import FORBIDDEN_SEND_TOPICS
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.broker.transaction.half_send import half_of, no_transaction
 from rmqha.codec.codes import RequestCode, ResponseCode
-from rmqha.codec.limits import topic_problem
+from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS, topic_problem
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand

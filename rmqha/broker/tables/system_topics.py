@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.route import AUTO_CREATE_TOPIC_KEY_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE
 
@@ -12,17 +13,6 @@ _SCHEDULE_QUEUE_NUMS: Final = 18
 _CLUSTER_TOPIC_QUEUE_NUMS: Final = 16
 _BENCHMARK_QUEUE_NUMS: Final = 1024
 
-FORBIDDEN_SEND_TOPICS: Final = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
-"""Topics a producer may not send to (spec: remoting §2.4)."""
 SYSTEM_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {AUTO_CREATE_TOPIC_KEY_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
 _SYSTEM_PREFIX: Final = "rmq_sys_"
 """Source: TopicValidator.java."""

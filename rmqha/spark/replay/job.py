@@ -123,6 +123,9 @@ def _absolute(path_or_uri: str) -> str:
 def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, confirmed: int) -> tuple[int, int]:
     """Where this run begins and ends."""
     if last is None:
+        if (options.read.starting_offset or 0) > log.end:
+            told = "it was cut, or is another log"
+            raise StoreError(f"{log.uri} ends at {log.end}, before offset {options.read.starting_offset}: {told}")
         begin, end = log.range_of(options.read)
         return begin, max(begin, min(end, confirmed))
     if options.read.starting_offset is not None or options.read.starting_timestamp_ms is not None:

@@ -2,6 +2,7 @@
 
     OUT/topic=NAME/part-BEGIN-END.parquet     committed messages
     OUT/_rmqha/manifest-BEGIN-END.json        one a run; the commit
+    OUT/_rmqha/.manifest-BEGIN-END.json       one that is being written
     OUT/_rmqha/staging-RUN/ATTEMPT/topic=.../ of a run that is not finished, for each attempt at a task
     OUT/_rmqha/lock                           held while a run is going on (local outputs)
 
@@ -16,7 +17,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from socket import gethostname
 from typing import Final
@@ -38,6 +39,7 @@ _META: Final = "_rmqha"
 _STAGING: Final = "staging"
 _MANIFEST: Final = re.compile(r"manifest-\d{20}-\d{20}\.json")
 """Not a copy that somebody keeps beside it."""
+_UNCOMMITTED: Final = re.compile(r"\.manifest-\d{20}-\d{20}\.json")
 _PART: Final = re.compile(r"/?topic=[^/]+/part-(\d{20})-\d{20}[^/]*$")
 
 
@@ -157,6 +159,10 @@ class Output:
                 self._filesystem.delete_dir(path)
             except OSError as error:
                 logger.warning("replay.staging_left: %r: %s", path, error)
+        for info in self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True)):
+            if _UNCOMMITTED.fullmatch(info.base_name):
+                with suppress(OSError):
+                    self._filesystem.delete_file(info.path)
 
     def _staging(self) -> list[str]:
         infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqha.codec.limits import group_problem, topic_problem
+from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS, group_problem, topic_problem
 from rmqha.errors import ConfigError
 from rmqha.spark.source_options import count, parse_values
 
@@ -58,6 +58,11 @@ def _text(text: str) -> str:
     return text
 
 
+def forbidden_problem(topic: str) -> str:
+    """Why nobody may send to a topic, though its name is one; empty: others may say so."""
+    return f"{topic} is a topic of the brokers' own, to which nobody may send" if topic in FORBIDDEN_SEND_TOPICS else ""
+
+
 def _legal(problem_of: Callable[[str], str | None]) -> Callable[[str], str]:
     def check(text: str) -> str:
         if problem := problem_of(text):
@@ -83,7 +88,7 @@ def _require(text: str) -> bool:
 _WRITE_ID_SIZE_MAX: Final = 128
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "addresses": _text,
-    "topic": _legal(topic_problem),
+    "topic": _legal(lambda topic: topic_problem(topic) or forbidden_problem(topic)),
     "writeId": _write_id,
     "retryForMs": lambda text: count(text, 0),
     "require": _require,

@@ -9,6 +9,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, Strin
 
 from rmqha.client import Message
 from rmqha.errors import ConfigError, MQClientError, RmqhaError
+from rmqha.spark.sink.options import forbidden_problem
 
 ROW_ID: Final = "SPARK_ROW"
 """The property that all copies of one row share, and no other row of the write has."""
@@ -80,9 +81,10 @@ def read_rows(batches: Iterator[pa.RecordBatch], *, topic: str | None, partition
     number = 0
     for batch in batches:
         for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            for values in batch.slice(begin, _ROWS_AT_ONCE).to_pylist():
+            rows = batch.slice(begin, _ROWS_AT_ONCE)
+            for row, values in enumerate(_as_python(rows)):
                 try:
-                    message = _message(values, topic)
+                    message = _message(values or _read_one(rows.slice(row, 1)), topic)
                 except RmqhaError as error:
                     raise MQClientError(f"row {number} of partition {partition} makes no message: {error}") from None
                 message.properties = {**(message.properties or {}), ROW_ID: f"{partition}:{number}:{_digest(message)}"}
@@ -90,10 +92,32 @@ def read_rows(batches: Iterator[pa.RecordBatch], *, topic: str | None, partition
                 number += 1
 
 
+def _as_python(rows: pa.RecordBatch) -> Sequence[dict[str, Any]]:
+    """Empty ones if a text among them is not UTF-8, of which Spark knows nothing."""
+    try:
+        values: list[dict[str, Any]] = rows.to_pylist()
+    except UnicodeDecodeError:
+        return [{}] * rows.num_rows
+    return values
+
+
+def _read_one(row: pa.RecordBatch) -> dict[str, Any]:
+    """Raises MQClientError: a text in it is not UTF-8."""
+    values = dict[str, Any]()
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            values[name] = column[0].as_py()
+        except UnicodeDecodeError:
+            raise MQClientError(f"its {name} is not UTF-8, as all of a message but its body is") from None
+    return values
+
+
 def _message(values: Mapping[str, Any], topic: str | None) -> Message:
     topic = topic or values["topic"]
     if not topic:
         raise MQClientError("its topic is null or empty")
+    if problem := forbidden_problem(topic):
+        raise MQClientError(problem)
     body = values.get("body") if "body" in values else values.get("value")
     if not body:
         raise MQClientError("its body is null or empty, which RocketMQ's clients refuse: leave the row out")
@@ -113,6 +137,8 @@ def _properties(pairs: Sequence[Any]) -> dict[str, str]:
     """Of a map's pairs, or of headers."""
     found = dict[str, str]()
     for pair in pairs:
+        if pair is None:
+            raise MQClientError("a header is null: leave it out")
         name, value = (pair["key"], pair["value"]) if isinstance(pair, dict) else pair
         if value is None:
             raise MQClientError(f"property {name!r} is null: leave it out")
@@ -134,6 +160,7 @@ def _decoded(name: str, value: bytes) -> str:
 def _digest(message: Message) -> str:
     """Rows of other contents never share an id, even if Spark makes a partition anew in another order."""
     digest = blake2b(message.body, digest_size=8)
-    rest = (len(message.body), message.topic, message.tags, message.keys, sorted((message.properties or {}).items()))
+    properties = sorted((message.properties or {}).items())
+    rest = (len(message.body), message.topic, message.tags, message.keys, properties, message.flag)
     digest.update(repr(rest).encode(errors="surrogatepass"))
     return digest.hexdigest()
