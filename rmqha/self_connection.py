@@ -15,7 +15,7 @@ def refuse_itself(connection: Any) -> None:
 
     Linux makes one where a port of this machine is asked for at which nobody listens, and gives that very port to who
     asks: one try in some ten thousand, if it is one of those that it gives (``ip_local_port_range``). As long as such a
-    connection lasts, whoever is to listen there cannot.
+    connection lasts, who is to listen there cannot.
 
     Args:
         connection: a socket, blocking or trio's.
