@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from rmqha.codec.record.message import decode_scanned
 from rmqha.codec.record.scan import Stop
-from rmqha.spark.records import Verdict, find_record, foreign_record, judge, open_at
+from rmqha.spark.records import Verdict, covering, find_record, foreign_record, judge, unfinished_body_end
 from rmqha.spark.segments import Segment, SegmentReader
 
 _NEAR_BYTES: Final = 256 << 10
@@ -52,7 +52,7 @@ def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
         if verdict.stop is Stop.FOREIGN:
             raise foreign_record(file, at, verdict)
         later = _record_after(file, at)
-        if verdict.stop is Stop.BLANK or later is None:
+        if verdict.stop is Stop.BLANK or later is None or later < unfinished_body_end(file, at):
             return LogEnd(at, _unfinished(verdict))
         at = later  # not the end, but damage: the reader will meet it and report it
 
@@ -71,6 +71,7 @@ def _unfinished(verdict: Verdict) -> str:
 def _record_near_end(file: SegmentReader) -> int:
     """A real record close before the end. Zeros inside bodies can only make it lie earlier."""
     low, high = file.segment.base, file.segment.end
+    lows = [low]
     while high - low > _NEAR_BYTES:
         middle = (low + high) // 2
         found = find_record(file, middle, end=min(high, middle + _PROBE_BYTES))
@@ -78,7 +79,8 @@ def _record_near_end(file: SegmentReader) -> int:
             high = middle
         else:
             low = found
-    return low if open_at(file, low, end=low + 1) == low else file.segment.base
+            lows.append(low)
+    return next(low for low in reversed(lows) if low == lows[0] or covering(file, low, low) is None)
 
 
 def _may_be_torn(file: SegmentReader, at: int, end: int) -> bool:

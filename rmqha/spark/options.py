@@ -95,14 +95,14 @@ class ReadOptions:
         """Check what only a look at the whole tells.
 
         Raises:
-            ConfigError: the pattern is no regular expression, or there are topics, too; a word is not UTF-8; a choice
-                is empty, of which nothing would be read.
+            ConfigError: the pattern is no regular expression, or there are topics, too; a word is not UTF-8, or
+                empty, as none of a message is.
         """
-        choices = {"topics": self.topics, "queues": self.queues, "keys": self.keys, "tags": self.tags}
-        choices["topic pattern"] = None if self.topic_pattern is None else (self.topic_pattern,)
+        pattern = None if self.topic_pattern is None else (self.topic_pattern,)
+        choices = {"topic": self.topics, "topic pattern": pattern, "key": self.keys, "tag": self.tags}
         for name, choice in choices.items():
-            if choice is not None and (not choice or "" in choice):
-                raise ConfigError(f"the choice of {name} is empty, as an unset variable is: leave it out to read all")
+            if "" in (choice or ()):
+                raise ConfigError(f"a {name} is empty, as an unset variable is: leave it out to read all")
         for word in (*(self.topics or ()), *(self.keys or ()), *(self.tags or ()), self.broker_name):
             if not is_utf8(word):
                 raise ConfigError(f"{word!r} is not UTF-8, as all names in a log are")

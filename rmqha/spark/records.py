@@ -23,6 +23,7 @@ crc32: Final[Callable[..., int]] = _crc32
 
 _HEAD_SIZE: Final = RECORD_DTYPES[SysFlag.HOSTS_V6].itemsize
 _TAIL_SIZE: Final = 1 + 255 + 2
+_ZEROS_BEHIND: Final = 8
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
 
@@ -128,10 +129,11 @@ def find_next(file: SegmentReader, position: int, *, end: int) -> int | None:
     """Where a record or a blank goes on behind the damage at ``position``; None: none begins before ``end``.
 
     What is found first may be a part of the damaged record's body. If that one's lengths, or else its size, lead to
-    where the log goes on, or ends, they are right: whatever lies before that is its own.
+    where the log goes on, or ends, they are right: whatever lies before that is its own. So it is with one that is not
+    written to its end.
     """
     found = find_record(file, position + 1, end=end, or_blank=True)
-    if found is None:
+    if found is None or found < unfinished_body_end(file, position):
         return None
     for size in _sizes_at(file, position):
         behind = position + size
@@ -142,6 +144,21 @@ def find_next(file: SegmentReader, position: int, *, end: int) -> int | None:
         if behind == end:
             return None
     return found
+
+
+def unfinished_body_end(file: SegmentReader, position: int) -> int:
+    """Where the body ends of a record that is not written to its end; 0 if none, or a whole one, lies there.
+
+    Bytes become visible in ascending order: such a one has a zero as its last byte, and nothing but zeros behind it.
+    Whatever its body holds meanwhile, images of records among it, is no part of the log.
+    """
+    kind = file.segment.record_format
+    head = file.peek(position, kind.fixed_size)
+    if not kind.claims(head, position):
+        return 0
+    end, body_end = position + kind.size_of(head), position + min(_sizes_at(file, position))
+    is_whole = any(bytes(file.peek(end - 1, 1 + _ZEROS_BEHIND)))
+    return body_end if body_end <= end <= file.segment.end and not is_whole else 0
 
 
 def _sizes_at(file: SegmentReader, position: int) -> Iterator[int]:
@@ -167,7 +184,7 @@ def open_at(file: SegmentReader, position: int, *, end: int) -> int | None:
     if position <= base:
         return base
     found = find_record(file, position, end=end)
-    if found is None or _covering(file, position, found) is None:
+    if found is None or covering(file, position, found) is None:
         return found
     at = _walk_to(file, position)
     verdict = judge(file, at, check_crc=False)
@@ -184,7 +201,7 @@ def start_at(file: SegmentReader, position: int, *, end: int) -> int:
     base = file.segment.base
     if position <= base:
         return base
-    over = _covering(file, position, position)
+    over = covering(file, position, position)
     if over is None and judge(file, position, check_crc=False).is_record:
         return position
     if over is not None and open_at(file, over, end=over + 1) == over:
@@ -193,14 +210,15 @@ def start_at(file: SegmentReader, position: int, *, end: int) -> int:
     return min(end, _walk_to(file, position))
 
 
-def _covering(file: SegmentReader, position: int, found: int) -> int | None:
+def covering(file: SegmentReader, position: int, found: int) -> int | None:
     """A record or blank before ``found`` that reaches beyond it; records from ``position`` on do not."""
     base = file.segment.base
     if judge(file, base, check_crc=False).end > found:
         return base
     back = max(base, position - RECORD_SIZE_LIKELY_MAX)
     claims = _claims(file, back, end=found, blanks=True, beyond=found)
-    return next((start for start in claims if judge(file, start, check_crc=False).end > found), None)
+    ends = ((start, judge(file, start, check_crc=False).end) for start in claims)
+    return next((start for start, end in ends if max(end, unfinished_body_end(file, start)) > found), None)
 
 
 def _walk_to(file: SegmentReader, position: int) -> int:
@@ -210,6 +228,8 @@ def _walk_to(file: SegmentReader, position: int) -> int:
         verdict = judge(file, at, check_crc=False)
         if verdict.is_record or verdict.stop is Stop.BLANK:
             at = verdict.end
+        elif unfinished_body_end(file, at) > position:
+            return file.segment.end
         else:
             at = find_next(file, at, end=position) or position
     return at

@@ -198,7 +198,10 @@ def _path(text: str) -> str | dict[str, str]:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+    words = tuple(word for word in (part.strip() for part in text.split(",")) if word)
+    if not words:
+        raise ValueError("it is empty, as that of an unset variable is; leave it out to read all")
+    return words
 
 
 def _starting(text: str) -> Bound:

@@ -9,7 +9,7 @@ from pyarrow import fs
 
 from rmqha.codec.record.layout import RECORD_SIZE_MIN, store_timestamp_at
 from rmqha.errors import ConfigError
-from rmqha.spark.records import find_record, judge, open_at
+from rmqha.spark.records import covering, find_record, judge, open_at
 from rmqha.spark.segments import Segment, SegmentReader
 
 _NEAR_BYTES: Final = 64 << 10
@@ -43,6 +43,8 @@ def _find_within(file: SegmentReader, time_ms: int, *, end: int) -> int | None:
     while high - low > _NEAR_BYTES:
         middle = (low + high) // 2
         found = find_record(file, middle, end=high)
+        if found is not None and covering(file, found, found) is not None:
+            break  # it may lie in a body, and its time be made up: from here on each record is looked at
         if found is None or _time_at(file, found) >= time_ms:
             high = middle
         else:

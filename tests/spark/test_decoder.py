@@ -274,6 +274,9 @@ def test_filters(tmp_path: Path) -> None:
     assert found(ending_offset=writer.offsets[3] + 1) == [0, 3]
     assert found(topics=()) == []
     assert found(tags=()) == []
+    for empty in ("topics", "keys", "tags"):
+        with pytest.raises(ConfigError, match="is empty, as an unset variable is"):
+            found(**{empty: ("orders", "")})
 
 
 def test_only_wanted_columns_are_made(log: LogWriter) -> None:

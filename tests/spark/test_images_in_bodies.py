@@ -1,0 +1,83 @@
+"""Bodies full of records that claim their own places: by the answer to a send a producer knows where the log ends."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches
+from rmqha.spark.commit_log import open_log
+from tests.spark.logs import LogWriter, record
+
+T0 = 1_700_000_000_000
+HEAD = 88
+
+
+def with_images(position: int, count: int, *, size: int = 50, behind: int = 5000, stored_ms: int = 1) -> bytes:
+    """A record whose body holds images of records of another topic."""
+    at, body = position + HEAD, b""
+    for _ in range(count):
+        body += record(at + len(body), b"F" * size, topic=b"payments", stored_ms=stored_ms)
+    return record(position, body + b"z" * behind)
+
+
+def read(root: Path, mode: OnCorrupt = OnCorrupt.FAIL, *, start: int | None = None) -> tuple[list[str], ReadReport]:
+    report = ReadReport()
+    options = ReadOptions(on_corrupt=mode, starting_offset=start)
+    rows = [topic for batch in iter_batches(str(root), options, report=report) for topic in batch["topic"].to_pylist()]
+    return rows, report
+
+
+@pytest.mark.parametrize("mode", OnCorrupt)
+@pytest.mark.parametrize("good", [0, 10])
+@pytest.mark.parametrize("count", [1, 20, 5000])
+def test_what_is_being_written_is_no_damage_and_none_of_its_body_a_message(
+    count: int, good: int, mode: OnCorrupt, tmp_path: Path
+) -> None:
+    """As on a slave to which a large message comes in pieces, or for good when its master died meanwhile."""
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    for _ in range(good):
+        log.append(b"good")
+    whole = with_images(log.end, count)
+    for written in (HEAD + 200, len(whole) // 2, len(whole) - 5000, len(whole) - 1):
+        log.write(log.end, whole[:written])
+        rows, report = read(tmp_path, mode)
+        assert (rows, report.corrupt, report.next) == (["orders"] * good, [], log.end)
+        assert open_log(str(tmp_path)).end == log.end
+    log.write(log.end, whole)
+    assert read(tmp_path, mode, start=log.end)[0] == ["orders"]
+
+
+def test_what_is_whole_and_damaged_is_damage_still(tmp_path: Path) -> None:
+    """And what its body holds is none of the log, as its lengths lead to where that goes on."""
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    log.append(b"good")
+    at, whole = log.end, with_images(log.end, 20)
+    log.write(at, whole)
+    log.end += len(whole)
+    log.append(b"later")
+    log.write(at + 8, b"\x7f")
+    for mode, topics in ((OnCorrupt.SKIP, ["orders"] * 2), (OnCorrupt.STOP, ["orders"])):
+        rows, report = read(tmp_path, mode)
+        assert rows == topics
+        assert [damage.start for damage in report.corrupt] == [at]
+
+
+@pytest.mark.parametrize("stored_ms", [1, T0 + 1_000_000, T0 * 2])
+@pytest.mark.parametrize("name", ["starting_timestamp_ms", "ending_timestamp_ms"])
+def test_no_body_hides_messages_from_a_search_by_time(stored_ms: int, name: str, tmp_path: Path) -> None:
+    """The halves of the file that a made-up time led to were the wrong ones: half of a file was left out."""
+    log = LogWriter(tmp_path, file_size=4 << 20)
+    for number in range(600):
+        log.append(bytes(1000), stored_ms=T0 + number * 1000)
+    big = record(log.end, with_images(log.end + HEAD, 12_000, stored_ms=stored_ms)[HEAD:], stored_ms=T0 + 600_000)
+    log.write(log.end, big)
+    log.end += len(big)
+    for number in range(601, 1200):
+        log.append(bytes(1000), stored_ms=T0 + number * 1000)
+    for wanted in (0, 100, 599, 600, 601, 900, 1199, 1200):
+        within: dict[str, Any] = {name: T0 + wanted * 1000}
+        options = replace(ReadOptions(columns=("storeTimestamp",)), **within)
+        rows = sum(batch.num_rows for batch in iter_batches(str(tmp_path), options))
+        assert rows == (1200 - wanted if name == "starting_timestamp_ms" else wanted)
