@@ -23,6 +23,7 @@ from rmqha.dledger.push_service import PushService
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_file import TermFile
+from rmqha.dledger.vote import VoteRequest
 from rmqha.transport import Stream
 from tests.dledger.defaults import default, pusher_options
 from tests.dledger.members import LEADER, follower, lead, leader, opened, put
@@ -72,6 +73,36 @@ async def test_who_cannot_save_the_term_in_which_it_was_elected_does_not_say_tha
     await maintainer.run()
     assert store.write_error is not None
     assert (store.member_state.role, store.member_state.leader_id) == (Role.CANDIDATE, None)
+
+
+async def test_who_waits_hears_of_the_end_of_a_leadership_before_the_next_term_is_saved(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The disk may take seconds for that, or have no room: clients are to ask another member meanwhile."""
+    disk, told = SimDisk(latency_s=(0.1, 0.1)).mount(), list[int]()
+    store = leader(disk)
+    elector = DLedgerLeaderElector(
+        store.member_state, PEERS, options=default(ElectorOptions), random=lambda: 0.5, now=0.0
+    )
+    pusher = DLedgerEntryPusher[Any](store, PEERS, options=pusher_options(acks_flushed=False))
+
+    def on_role(*, is_durable: bool) -> None:
+        pusher.end_leading()
+        if is_durable:
+            pusher.begin_leading()
+
+    def hear_of_term_7(now: float) -> None:
+        elector.handle_vote(VoteRequest("n1", 7, ledger_end_index=5, ledger_end_term=6), now=now)
+
+    observer: Any = SimpleNamespace(on_role=on_role, send=lambda _outgoing: None)
+    maintainer = StateMaintainer(elector, TermFile(disk, "/store/dledger-n0"), store, observer)
+    nursery.start_soon(maintainer.run)
+    await trio.sleep(0.01)
+    pusher.append(b"one", lambda _entry, code: told.append(code), now=trio.current_time())
+    assert told == []
+    maintainer.do(hear_of_term_7)
+    await trio.sleep(0.05)
+    assert (told, store.member_state.is_saved) == ([Code.TERM_CHANGED], False)
 
 
 async def test_a_connection_on_which_nothing_comes_back_is_replaced(
