@@ -160,6 +160,31 @@ async def test_only_who_refuses_connections_has_gone(
     assert (connection.is_connected, told) == (False, gone)
 
 
+async def test_when_a_member_was_last_heard_is_known_though_it_is_gone_or_says_nothing_since(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Status tells it; and leadership goes to nobody who stands still, as one may that is connected once more."""
+    network = MemoryNetwork()
+    listener = await network.listen("10.0.0.1", 20911)
+    connection = PeerConnection(
+        network, "n1", "10.0.0.1:20911", on_change=lambda _peer: None, on_gone=lambda _peer: None
+    )
+    nursery.start_soon(connection.run)
+    stream = await listener.accept()
+    await trio.sleep(10)
+    await stream.send_all(bytes(3))
+    await trio.sleep(1)
+    heard_at = connection.heard_at
+    assert heard_at == pytest.approx(trio.current_time() - 1, abs=0.1)
+    listener.close()
+    stream.close()
+    await trio.sleep(5)
+    assert (connection.is_connected, connection.heard_at) == (False, heard_at)
+    await (await network.listen("10.0.0.1", 20911)).accept()
+    await trio.sleep(5)
+    assert (connection.is_connected, connection.heard_at) == (True, heard_at)
+
+
 async def test_who_was_connected_for_long_is_tried_again_at_once(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
