@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from rmqha.codec.dledger_entry import encode_header
+from rmqha.codec.dledger_entry import BODY_OFFSET, encode_header
 from rmqha.dledger import entry_dispatcher
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
@@ -110,6 +110,23 @@ def test_much_is_pushed_in_turns() -> None:
     assert len(sent) == 1000, "the window"
     follower.answer(sent)
     assert len(follower.poll()) == 128
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_PENDING_MAX", 10), ("_PENDING_BYTES_MAX", 1000)])
+def test_only_what_has_no_answer_yet_holds_more_back(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much a follower takes in one leadership; else it would get nothing more, and never be asked why."""
+    monkeypatch.setattr(entry_dispatcher, limit, value)
+    store, chance = leader(SimDisk().mount(), mapped_file_size_for_entry_data=1 << 20), random.Random(1)
+    put(store, b"first")
+    follower, held = Follower(store, default(PushOptions, is_enable_batch_push=False)), list[PushEntryRequest]()
+    follower.converge()
+    put(store, *[bytes(100 - BODY_OFFSET)] * 100)
+    while follower.end < store.ledger_end_index:
+        held += follower.poll()
+        assert len(held) == min(10, store.ledger_end_index - follower.end), "so many are under way"
+        taken = chance.randint(1, len(held))
+        follower.answer(held[:taken])
+        del held[:taken]
 
 
 def test_who_refuses_twice_is_cut_at_its_end_and_asked_less_often() -> None:

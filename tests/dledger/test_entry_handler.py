@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from rmqha.codec.dledger_entry import DLedgerEntry
+from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.entry_handler import EntryHandler
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
@@ -275,6 +275,24 @@ def test_a_late_truncate_takes_back_nothing_though_an_earlier_entry_was_compared
     assert pushed.push(PushType.COMPARE, one) == Code.SUCCESS
     assert pushed.push(PushType.TRUNCATE, one) == Code.SUCCESS
     assert all_of(pushed.store) == [one, two, three]
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_what_was_equal_and_is_damaged_since_is_replaced(damaged: int) -> None:
+    """The leader finds out what is still as it has it, and cuts there; what it knew before would keep the damage."""
+    entries = put(leader(SimDisk().mount()), *[b"%d" % number for number in range(5)])
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, entries[0])
+    assert pushed.push(PushType.APPEND, *entries[1:]) == Code.SUCCESS
+    file = pushed.store.data_file_list.mapped_files[0]
+    file.file().pwrite([b"?"], entries[damaged].pos + BODY_OFFSET)
+    for index in range(4, 0, -1):
+        expected = Code.INCONSISTENT_STATE if index == damaged else Code.SUCCESS
+        assert pushed.push(PushType.COMPARE, entries[index]) == expected
+    assert pushed.push(PushType.TRUNCATE, entries[damaged - 1]) == Code.SUCCESS
+    assert all_of(pushed.store) == entries[:damaged]
+    assert pushed.push(PushType.APPEND, *entries[damaged:]) == Code.SUCCESS
+    assert all_of(pushed.store) == entries
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -104,6 +104,16 @@ def test_what_a_truncate_left_is_no_damage_but_what_lies_behind_the_end(mount: S
     assert found.tail.position == 159
 
 
+@pytest.mark.parametrize(("index", "term", "is_damage"), [(2, 1, False), (2, 2, True), (3, 2, False), (1, 2, False)])
+def test_what_may_not_follow_the_last_entry_was_cut(index: int, term: int, is_damage: bool, mount: SimMount) -> None:
+    """By its term, though the next index is the right one: a shorter entry was written over a longer one before it."""
+    between = bytes(40)
+    put_file(mount, 0, entry(0, pos=0) + entry(1, pos=53, term=2) + between + entry(index, pos=146, term=term))
+    found = verify(mount, kept=1)
+    assert [problem.position for problem in found.problems] == [106] * is_damage
+    assert found.end_index == (2 if is_damage else 1)
+
+
 def test_messages_in_entries_are_checked_and_dispatched() -> None:
     log = ledger_log()
     for number in range(4):

@@ -527,6 +527,17 @@ def test_two_processes_behind_one_name_are_two() -> None:
     assert (rivals.of("n2"), rivals.troubles({})) == (None, [])
 
 
+def test_a_process_that_has_ended_is_remembered_however_often_the_next_one_tells() -> None:
+    """It tells for as long as it runs; who has not asked again yet, or was away, still counts the one before."""
+    rivals = RivalMembers("n0", "100", OWN)
+    for process in ("200", *["201"] * 500):
+        rivals.note("n1", OWN, MemberStatus(process=process))
+    told_often(rivals, teller="n2", n1="200")
+    assert (rivals.of("n1"), rivals.counts_unknown("n2"), rivals.process_of("n1")) == (None, False, "201")
+    rivals.note("n2", OWN | {"n1": "z:1"}, MemberStatus(counted={"n1": "200"}))
+    assert rivals.of("n1") is None
+
+
 def test_who_is_not_found_any_more_by_its_teller_is_no_rival_though_it_was() -> None:
     """This member was started again, and cannot be reached there since."""
     rivals = RivalMembers("n2", "300", OWN)

@@ -23,6 +23,7 @@ from rmqha.dledger.push_service import PushService
 from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_file import TermFile
+from rmqha.dledger.vote import VoteRequest
 from rmqha.transport import Stream
 from tests.dledger.defaults import default, pusher_options
 from tests.dledger.members import LEADER, follower, lead, leader, opened, put
@@ -72,6 +73,36 @@ async def test_who_cannot_save_the_term_in_which_it_was_elected_does_not_say_tha
     await maintainer.run()
     assert store.write_error is not None
     assert (store.member_state.role, store.member_state.leader_id) == (Role.CANDIDATE, None)
+
+
+async def test_who_waits_hears_of_the_end_of_a_leadership_before_the_next_term_is_saved(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The disk may take seconds for that, or have no room: clients are to ask another member meanwhile."""
+    disk, told = SimDisk(latency_s=(0.1, 0.1)).mount(), list[int]()
+    store = leader(disk)
+    elector = DLedgerLeaderElector(
+        store.member_state, PEERS, options=default(ElectorOptions), random=lambda: 0.5, now=0.0
+    )
+    pusher = DLedgerEntryPusher[Any](store, PEERS, options=pusher_options(acks_flushed=False))
+
+    def on_role(*, is_durable: bool) -> None:
+        pusher.end_leading()
+        if is_durable:
+            pusher.begin_leading()
+
+    def hear_of_term_7(now: float) -> None:
+        elector.handle_vote(VoteRequest("n1", 7, ledger_end_index=5, ledger_end_term=6), now=now)
+
+    observer: Any = SimpleNamespace(on_role=on_role, send=lambda _outgoing: None)
+    maintainer = StateMaintainer(elector, TermFile(disk, "/store/dledger-n0"), store, observer)
+    nursery.start_soon(maintainer.run)
+    await trio.sleep(0.01)
+    pusher.append(b"one", lambda _entry, code: told.append(code), now=trio.current_time())
+    assert told == []
+    maintainer.do(hear_of_term_7)
+    await trio.sleep(0.05)
+    assert (told, store.member_state.is_saved) == ([Code.TERM_CHANGED], False)
 
 
 async def test_a_connection_on_which_nothing_comes_back_is_replaced(
@@ -127,6 +158,31 @@ async def test_only_who_refuses_connections_has_gone(
     stream.close()
     await trio.sleep(10)
     assert (connection.is_connected, told) == (False, gone)
+
+
+async def test_when_a_member_was_last_heard_is_known_though_it_is_gone_or_says_nothing_since(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Status tells it; and leadership goes to nobody who stands still, as one may that is connected once more."""
+    network = MemoryNetwork()
+    listener = await network.listen("10.0.0.1", 20911)
+    connection = PeerConnection(
+        network, "n1", "10.0.0.1:20911", on_change=lambda _peer: None, on_gone=lambda _peer: None
+    )
+    nursery.start_soon(connection.run)
+    stream = await listener.accept()
+    await trio.sleep(10)
+    await stream.send_all(bytes(3))
+    await trio.sleep(1)
+    heard_at = connection.heard_at
+    assert heard_at == pytest.approx(trio.current_time() - 1, abs=0.1)
+    listener.close()
+    stream.close()
+    await trio.sleep(5)
+    assert (connection.is_connected, connection.heard_at) == (False, heard_at)
+    await (await network.listen("10.0.0.1", 20911)).accept()
+    await trio.sleep(5)
+    assert (connection.is_connected, connection.heard_at) == (True, heard_at)
 
 
 async def test_who_was_connected_for_long_is_tried_again_at_once(

@@ -21,7 +21,7 @@ SIZE = 256
 class LackingMount(SimMount):
     """Below one directory no file can be made."""
 
-    lacking = "/none"
+    lacking: str | tuple[str, ...] = "/none"
     error = errno.ENOSPC
 
     def create(self, path: str, size: int, *, sparse: bool = False) -> SimDataFile:
@@ -336,6 +336,20 @@ class TestMultiPath:
         with pytest.raises(StoreWriteError, match="Input/output"):
             files.append(bytes(200))
         assert self.places(files) == ["a", "c", "c", "a"]
+
+    @pytest.mark.parametrize("full", [frozenset[str](), frozenset({"/b"})])
+    @pytest.mark.parametrize("roomy", ["/a", "/b", "/c"])
+    def test_the_only_one_with_space_is_found_whoever_has_the_turn(
+        self, sim: SimDisk, roomy: str, full: frozenset[str]
+    ) -> None:
+        """The search begins anywhere in the list, and ends where it began."""
+        mount = LackingMount(sim, sim.mount().epoch)
+        files = self.list_of(mount, "/a", "/b", "/c", full=full)
+        mount.lacking = tuple({"/a", "/b", "/c"} - {roomy})
+        for _ in range(6):
+            assert files.could_make_next()
+            files.append(bytes(200))
+        assert self.places(files) == [roomy[1:]] * 6
 
     def test_a_full_one_is_taken_before_the_log_ends_for_lack_of_space_elsewhere(self, sim: SimDisk) -> None:
         """Full is a matter of a ratio: there may be room for a file where the others have none."""
