@@ -102,6 +102,19 @@ def test_an_id_is_one_row_s_in_one_place() -> None:
     assert set(ids(*reversed(rows))).isdisjoint({ids(*rows)[0], ids(*rows)[2]})
 
 
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 1000])
+def test_rows_are_counted_through_all_batches_of_a_partition(size: int) -> None:
+    """Equal rows, which only their number tells apart, have the ids that they have in one batch."""
+    bodies = [b"same"] * 600
+    parts = [bodies[begin : begin + size] for begin in range(0, len(bodies), size)]
+    batches = [pa.record_batch({"body": pa.array(part, pa.binary())}) for part in ([], *parts, [])]
+    found = list(read_rows(iter(batches), topic="orders", partition="w:3"))
+    assert [row.number for row in found] == list(range(len(bodies)))
+    ids = [(row.message.properties or {})[ROW_ID] for row in found]
+    assert len(set(ids)) == len(bodies)
+    assert ids == [(row.message.properties or {})[ROW_ID] for row in rows_of(*({"body": body} for body in bodies))]
+
+
 @pytest.mark.parametrize(
     ("row", "told"),
     [
