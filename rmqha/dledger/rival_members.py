@@ -47,14 +47,14 @@ class RivalMembers:
         self._addresses: Final = addresses
         self._told: Final[dict[str, _Told]] = {}
         self._seen: Final = defaultdict[str, deque[str]](lambda: deque(maxlen=_SEEN_MAX))
-        """The processes that this member has found as each id, itself too."""
+        """The processes that this member has found as each id, itself too; the one that it found last is the last."""
         self._seen[self_id].append(process)
 
     def note(self, peer: str, addresses: Mapping[str, str], status: MemberStatus | None) -> None:
         """``peer``, of which this is the status, has that list; None: it tells no status."""
         status, seen = status or MemberStatus(), self._seen
-        if status.process is not None and status.process not in seen[peer] and _is_kept(status.process):
-            seen[peer].append(status.process)
+        if status.process is not None and _is_kept(status.process):
+            self._find(peer, status.process)
         before = self._told.get(peer, _Told({}, {}, {}))
         addresses = addresses or before.addresses
         kept = {member: process for member, process in before.unknown.items() if _is_at(member, before, addresses)}
@@ -66,6 +66,14 @@ class RivalMembers:
         }
         times = {member: before.times.get(member, 0) + (member in counted) for member in unknown}
         self._told[peer] = _Told(addresses, unknown, times)
+
+    def _find(self, peer: str, process: str) -> None:
+        """One that was found before, and another since, is the last again: its address led elsewhere meanwhile."""
+        seen = self._seen[peer]
+        if not seen or seen[-1] != process:
+            if process in seen:
+                seen.remove(process)
+            seen.append(process)
 
     def counts_unknown(self, peer: str) -> bool:
         """Whether ``peer`` has last told of a process that this member had not found: it may be behind, or this one."""

@@ -299,3 +299,22 @@ def test_a_bomb_stays_compressed(tmp_path: Path) -> None:
     writer.append(stored, sys_flag=1)
     (row,) = read(tmp_path, report, decompress=True, inflated_bytes_max=1000)
     assert (row["body"], row["sysFlag"], report.not_inflated) == (stored, 1, 1)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 3000, 1 << 30])
+def test_bombs_are_counted_once_in_however_many_batches(
+    batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies that grow large come in several batches: every row in one of them, in order, as flagged."""
+    monkeypatch.setattr("rmqha.spark.bodies._BATCH_BYTES_MAX", batch_bytes)
+    writer, report = LogWriter(tmp_path), ReadReport()
+    sizes = [500, 5000, 800, 6000, 7000, 100, 900, 900, 8000, 10]
+    for number, size in enumerate(sizes):
+        writer.append(zlib.compress(bytes([number]) * size), sys_flag=1)
+    rows = read(tmp_path, report, decompress=True, inflated_bytes_max=1000)
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+    assert [row["physicalOffset"] for row in rows] == writer.offsets
+    assert [row["sysFlag"] for row in rows] == [int(size > 1000) for size in sizes]
+    found = [zlib.decompress(row["body"]) if row["sysFlag"] else row["body"] for row in rows]
+    assert found == bodies
+    assert (report.messages, report.not_inflated) == (10, 4)

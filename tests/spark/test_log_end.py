@@ -97,6 +97,22 @@ def test_a_short_last_file_is_read_as_far_as_it_goes(log: LogWriter) -> None:
     assert open_log(str(log.root)).end == log.offsets[-1]
 
 
+@pytest.mark.parametrize("at", [88, 88 + 50, 88 + 99], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_last_record_whose_body_is_damaged_is_not_read(log: LogWriter, at: int, is_known: bool) -> None:
+    """All its bytes are there but one: it is told, and read once its body is what its CRC says."""
+    before = open_log(str(log.root))
+    start, known = log.append(b"x" * 100), before.end if is_known else None
+    log.write(start + at, b"\xff")
+    found, report = open_log(str(log.root), known_end=known), ReadReport()
+    assert (found.end, before.end) == (start, start)
+    assert "CRC" in found.unfinished
+    list(iter_batches(str(log.root), report=report))
+    assert (report.next, report.unfinished) == (start, found.unfinished)
+    log.write(start + at, b"x")
+    assert open_log(str(log.root), known_end=known).end == log.end
+
+
 @pytest.mark.parametrize("prepare", ["directory", "zeros"])
 def test_an_empty_log_has_no_messages(prepare: str, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()

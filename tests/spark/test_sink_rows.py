@@ -124,6 +124,19 @@ def test_a_text_that_is_not_utf_8_is_named_with_its_row(column: str) -> None:
         next(rows)
 
 
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 1000])
+def test_rows_are_counted_through_all_batches_of_a_partition(size: int) -> None:
+    """Equal rows, which only their number tells apart, have the ids that they have in one batch."""
+    bodies = [b"same"] * 600
+    parts = [bodies[begin : begin + size] for begin in range(0, len(bodies), size)]
+    batches = [pa.record_batch({"body": pa.array(part, pa.binary())}) for part in ([], *parts, [])]
+    found = list(read_rows(iter(batches), topic="orders", partition="w:3"))
+    assert [row.number for row in found] == list(range(len(bodies)))
+    ids = [(row.message.properties or {})[ROW_ID] for row in found]
+    assert len(set(ids)) == len(bodies)
+    assert ids == [(row.message.properties or {})[ROW_ID] for row in rows_of(*({"body": body} for body in bodies))]
+
+
 @pytest.mark.parametrize(
     ("row", "told"),
     [

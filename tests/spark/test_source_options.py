@@ -1,5 +1,7 @@
 """The data source's options: what they mean, and what a wrong one is told."""
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +32,35 @@ def test_options_are_found_in_any_case() -> None:
     assert source.read.on_corrupt is OnCorrupt.SKIP
     assert not source.read.check_crc
     assert (source.starting, source.split_bytes) == (4096, 64 << 20)
+
+
+@pytest.fixture
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """This machine's zone, as long as the test runs."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "XST+11", "XST-13"], indirect=True)
+@pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1795255200000",
+        "2026-11-21T10:00:00Z",
+        "2026-11-21T10:00:00",
+        "2026-11-21 10:00",
+        "2026-11-21T12:30:00+02:30",
+    ],
+)
+def test_a_time_means_the_same_on_every_machine(text: str, option: str, zone: str) -> None:
+    """Without a zone it is in UTC: tasks, and the next run, may be planned where clocks show another hour."""
+    read = parse_options({"path": "/data/s", option: text}).read
+    found = read.starting_timestamp_ms if option == "startingTimestamp" else read.ending_timestamp_ms
+    assert found == 1_795_255_200_000, zone
 
 
 def test_several_brokers_have_several_logs() -> None:

@@ -46,6 +46,30 @@ def test_limited_batches_join_without_gap_or_duplicate(log: LogWriter) -> None:
     assert found == log.offsets
 
 
+@pytest.mark.parametrize("brokers", [2, 3])
+def test_a_limit_is_for_all_brokers_together(brokers: int, log: LogWriter, tmp_path: Path) -> None:
+    """One that has nothing new leaves its share; each log is read as a whole, in order."""
+    logs = {"broker-0": log}
+    for number in range(1, brokers):
+        logs[f"broker-{number}"] = LogWriter(tmp_path / f"of-{number}")
+        for size in (500, 30, 700) * 10 * number:
+            logs[f"broker-{number}"].append(bytes(size))
+    roots = json.dumps({broker: str(each.root) for broker, each in logs.items()})
+    stream = RmqhaStreamReader(parse_options({"path": roots, "maxBytesPerTrigger": "9000"}), ("physicalOffset",))
+    at = stream.initialOffset()
+    assert set(places(at).values()) == {0}
+    found = {broker: list[int]() for broker in logs}
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        parts = {broker: places(end)[broker] - places(at)[broker] for broker in logs}
+        ends_file = any(one % log.file_size == 0 for one in places(end).values())
+        assert sum(parts.values()) < 9000 + 1000 * brokers or ends_file
+        for broker in logs:
+            one = {**at, broker: end[broker]}
+            found[broker] += offsets_between(stream, at, one)
+        at = end
+    assert found == {broker: each.offsets for broker, each in logs.items()}
+
+
 def test_a_torn_tail_waits_for_its_end(log: LogWriter) -> None:
     stream = reader(log.root)
     tail = record(log.end, b"torn")

@@ -1,0 +1,61 @@
+"""What a manifest keeps of a run's options: runs into one output share all that says what the output means."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from rmqha.spark import OnCorrupt, ReadOptions
+from rmqha.spark.replay import OutputFormat, ReplayOptions
+from rmqha.spark.replay.manifest import differing_options, kept_options
+
+MAY_DIFFER = {
+    "starting_offset": 7,
+    "ending_offset": 7,
+    "starting_timestamp_ms": 7,
+    "ending_timestamp_ms": 7,
+    "on_corrupt": OnCorrupt.SKIP,
+    "check_crc": False,
+    "use_consume_queues": False,
+}
+"""Where a run begins and ends, and how it reads: it reads the same."""
+SHARED = {
+    "columns": ("body",),
+    "topics": ("orders",),
+    "topic_pattern": "o.*",
+    "queues": (1,),
+    "keys": ("k",),
+    "tags": ("t",),
+    "include_system_topics": True,
+    "include_deleted": True,
+    "decompress": True,
+    "inflated_bytes_max": 1000,
+    "broker_name": "b",
+}
+BEFORE = ReplayOptions("/store", "/out")
+
+
+def differs(options: ReplayOptions) -> str:
+    return differing_options(options, kept_options(BEFORE))
+
+
+def test_each_option_is_judged() -> None:
+    assert MAY_DIFFER.keys() | SHARED.keys() == {field.name for field in fields(ReadOptions)}
+    assert not MAY_DIFFER.keys() & SHARED.keys()
+
+
+@pytest.mark.parametrize(("name", "value"), MAY_DIFFER.items())
+def test_how_a_run_reads_may_differ(name: str, value: Any) -> None:
+    assert differs(replace(BEFORE, read=ReadOptions(**{name: value}))) == ""
+
+
+@pytest.mark.parametrize(("name", "value"), SHARED.items())
+def test_what_is_written_is_the_same_in_all_runs(name: str, value: Any) -> None:
+    """Whichever of the two runs had the option."""
+    other = replace(BEFORE, read=ReadOptions(**{name: value}))
+    assert differs(other).count(" before, ") == 1
+    assert differing_options(BEFORE, kept_options(other)).count(" before, ") == 1
+
+
+def test_one_format_is_written() -> None:
+    assert differs(replace(BEFORE, format=OutputFormat.JSON)) == '--format: "parquet" before, "json" now'

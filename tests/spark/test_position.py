@@ -1,0 +1,70 @@
+"""Where a reader ended, and whether the log goes on from there: without its last record, an offset says little."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.position import Position, from_json, position_at
+from tests.spark.logs import LogWriter, record
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    """Some messages in three files, the oldest of which have expired."""
+    writer, chance = LogWriter(tmp_path, file_size=4096), random.Random(3)
+    while writer.end < 5 * writer.file_size:
+        writer.append(chance.randbytes(chance.randint(300, 900)))
+    for base in (0, writer.file_size):
+        writer.path(base).unlink()
+    return writer
+
+
+def kept(log: LogWriter) -> list[int]:
+    return [at for at in log.offsets if at >= 2 * log.file_size]
+
+
+def behind(log: LogWriter, at: int) -> int:
+    """The end of the record there."""
+    path, start = log.path(at), at % log.file_size
+    return at + int.from_bytes(path.read_bytes()[start : start + 4], "big")
+
+
+def ended(log: LogWriter, at: int) -> Position:
+    """As a checkpoint has it, of who read up to the end of that record."""
+    position = position_at(open_log(str(log.root)), behind(log, at))
+    assert position.anchor is not None
+    assert position.anchor.offset == at
+    return from_json(position.as_json())
+
+
+def test_another_record_before_a_position_is_told_wherever_it_lies(log: LogWriter) -> None:
+    """Also the oldest file's first, at the very begin of the log; and what another log has before it is its own."""
+    for at in kept(log):
+        position, size = ended(log, at), behind(log, at) - at
+        assert position.problem(open_log(str(log.root))) == ""
+        before = log.path(at).read_bytes()
+        log.write(at, record(at, b"?" * (size - len(record(at, b"")))))
+        assert behind(log, at) == position.offset
+        assert f"another record is at {at}: " in position.problem(open_log(str(log.root)))
+        log.path(at).write_bytes(before)
+
+
+def test_a_record_whose_file_has_expired_is_not_missed(log: LogWriter) -> None:
+    """As long as reading goes on where the log begins now."""
+    begin = 3 * log.file_size
+    last = max(at for at in kept(log) if at < begin)
+    position = position_at(open_log(str(log.root)), begin)
+    assert position.anchor is not None
+    assert position.anchor.offset == last
+    log.path(last).unlink()
+    assert position.problem(open_log(str(log.root))) == ""
+    log.path(begin).unlink()
+    assert "the files between were deleted" in position.problem(open_log(str(log.root)))
+
+
+def test_a_log_that_ends_before_a_position_was_cut(log: LogWriter) -> None:
+    position = ended(log, log.offsets[-1])
+    log.write(log.offsets[-1], bytes(log.end - log.offsets[-1]))
+    assert "it ends at " in position.problem(open_log(str(log.root)))
