@@ -367,7 +367,10 @@ def _why_not_connected(error: OSError) -> OSError:
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
         cause = errors_in(cause, OSError)[-1]
-    return cause if isinstance(cause, OSError) else error
+    if not isinstance(cause, OSError):
+        return error
+    # trio puts the address before it, as Python writes one; who asked knows it
+    return OSError(cause.errno, os.strerror(cause.errno)) if cause.errno else cause
 
 
 def _detach(sock: trio.socket.SocketType) -> socket.socket:

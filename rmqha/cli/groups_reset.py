@@ -7,7 +7,7 @@ import click
 
 from rmqha.cli.errors import CliError
 from rmqha.cli.options import cluster_options
-from rmqha.exit_codes import EXIT_UNREACHABLE
+from rmqha.exit_codes import EXIT_FAILED, EXIT_UNREACHABLE
 
 if TYPE_CHECKING:
     from rmqha.cli.ask import BrokerConnection
@@ -90,7 +90,8 @@ def reset(
             why=f"not on {', '.join(broker.name for broker, _ in looked.found)}",
             hint="'rmqha topics list' shows those that do",
         )
-    if not any(plan.is_known for plan in plans.values()):
+    is_known = any(plan.is_known for plan in plans.values())
+    if not is_known:
         _tell_unknown(group, {name for plan in plans.values() for name in plan.groups}, execute=execute, is_new=is_new)
     is_partial = looked.is_partial
     if execute:
@@ -102,10 +103,14 @@ def reset(
     _tell({broker.name: plan for broker, plan in plans.items()}, group, topic, output=output, is_done=execute)
     if is_partial:
         ctx.exit(EXIT_UNREACHABLE)
+    if not is_known and not is_new:
+        ctx.exit(EXIT_FAILED)  # as --execute would
 
 
 def _tell_unknown(group: str, known: "set[str]", *, execute: bool, is_new: bool) -> None:
     """No broker has heard of the group: say so, and go on only if nothing is changed, or it is meant.
+
+    What would be done is shown, and the command fails all the same.
 
     Raises:
         CliError: else.

@@ -24,6 +24,14 @@ def _properties(_ctx: click.Context, param: click.Parameter, values: tuple[str, 
     return {name: text for name, _, text in pairs}
 
 
+def _topic(_ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from rmqha.codec.limits import topic_problem  # noqa: PLC0415 - not for --help
+
+    if problem := topic_problem(value):
+        raise click.BadParameter(problem, param=param)
+    return value
+
+
 def _tag(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None and (not value.strip() or "||" in value or value.strip() == "*"):
         raise click.BadParameter(f"{value!r} cannot be subscribed to: '||' parts tags, '*' is all", param=param)
@@ -44,7 +52,7 @@ Exit codes: 0 all were answered SEND_OK, 1 some were not, 2 wrong usage, 3 unrea
 130 interrupted.
 """
 )
-@click.argument("topic")
+@click.argument("topic", callback=_topic)
 @brokers_option("A master's listenPort, or a name server. Can be repeated: the topic's queues on all of them are used.")
 @click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="One message per line of this file, instead of stdin.")  # fmt: skip

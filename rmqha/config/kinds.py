@@ -63,8 +63,10 @@ def split_address(text: str, *, port_min: int = 1) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"{text!r} is not host:port; write an IPv6 address as [address]:port")
-    if not (host and colon and port.isascii() and port.isdigit() and port_min <= int(port) < 65536):
+    if not (host and colon and port.isascii() and port.isdigit()):
         raise ValueError(f"{text!r} is not host:port")
+    if len(port) > len("65535") or not port_min <= int(port) <= 65535:
+        raise ValueError(f"{text!r} is not host:port: ports are {port_min} to 65535")
     return host, int(port)
 
 

@@ -182,12 +182,13 @@ def test_a_group_that_nobody_has_heard_of_is_not_set_anywhere_unless_it_is_meant
     """A note was all there was: offsets were committed for a name with a letter too few, and it said Done."""
     fake_brokers.answers = {A: broker()}
     mistyped = ["groups", "reset", "Biling", "--topic", "orders", "-b", A, "--to", "latest"]
-    assert run(mistyped) == 0
+    assert run(mistyped) == 1, "as --execute says"
     assert "Note: group Biling does not exist" in (err := capsys.readouterr().err)
     assert "did you mean billing?" in err
     assert run([*mistyped, "--execute"]) == 1
     assert "did you mean billing? To have a new group begin there, give --new" in capsys.readouterr().err
     assert changes(fake_brokers) == []
+    assert run([*mistyped, "--new"]) == 0
     assert run([*mistyped, "--execute", "--new"]) == 0
     assert capsys.readouterr().err == ""
     assert len(changes(fake_brokers)) == 2

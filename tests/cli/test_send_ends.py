@@ -10,6 +10,7 @@ import pytest
 
 from rmqha.cli import send_messages
 from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.main import run
 from rmqha.cli.send_messages import AnswerLog, Plan, send_all
 from rmqha.cli.send_report import SendReport
 from rmqha.client import Message, MessageQueue, SendOutcome, SendResult, SendStatus
@@ -106,3 +107,12 @@ def opening(sender: Sender) -> Callable[..., Any]:
         yield sender
 
     return opened
+
+
+@pytest.mark.parametrize(
+    ("topic", "told"), [("", "the topic is empty"), ("a b", "may only hold"), ("t" * 200, "longer")]
+)
+def test_a_topic_that_can_be_none_is_a_wrong_usage(topic: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unset variable's, say: a broker was asked for it, and told to be the reason."""
+    assert run(["send", topic, "--count", "1", "-b", "127.0.0.1:1"]) == 2
+    assert told in capsys.readouterr().err

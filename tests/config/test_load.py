@@ -164,6 +164,8 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
         ({"tlsNeedClientAuth": "false", "tlsPeerNames": "a"}, "tlsPeerNames has no effect"),
         ({"haTlsMode": "permissive", "haTlsCertPath": "/a"}, "both sides prove who they are"),
         ({"haMasterAddress": "host"}, "is not host:port"),
+        ({"haMasterAddress": "host:99999"}, "'host:99999' is not host:port: ports are 1 to 65535"),
+        ({"haMasterAddress": f"host:{'9' * 5000}"}, "ports are 1 to 65535"),
         ({"haMasterAddress": "::1:10912"}, r"write an IPv6 address as [address]:port"),
         ({"haAllow": "10.0.0.0/33"}, "10.0.0.0/33"),
         ({"deleteWhen": "24"}, "hours 00..23"),
