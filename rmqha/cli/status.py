@@ -144,8 +144,9 @@ def _wait_in_sync(address: str, limits: "LagLimits", *, timeout_s: float) -> tup
 
     Raises:
         UnreachableError: nobody answered at the end.
-        CliError: it was reachable, and not in sync in time.
+        CliError: it was reachable, and not in sync in time, or never will be.
     """
+    from rmqha.cli.pages import Page  # noqa: PLC0415
     from rmqha.logs import escaped  # noqa: PLC0415
 
     deadline = time.monotonic() + timeout_s
@@ -159,7 +160,9 @@ def _wait_in_sync(address: str, limits: "LagLimits", *, timeout_s: float) -> tup
         else:
             if verdict.in_sync:
                 return facts, verdict, text
+            why = escaped("; ".join(verdict.reasons) or verdict.summary)
+            if facts.get("damaged_records"):
+                raise CliError("its log is not whole, which no waiting mends", why=why, hint=f"see {Page.DAMAGED}")
             if left_s <= ASK_AGAIN_AFTER_S:
-                why = escaped("; ".join(verdict.reasons) or verdict.summary)
                 raise CliError(f"not in sync within {timeout_s:g} s", why=why, hint="ask the other broker, too")
         time.sleep(ASK_AGAIN_AFTER_S)

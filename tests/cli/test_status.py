@@ -1,6 +1,7 @@
 """rmqha status: whatever a broker says of itself, the command tells it in words."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -79,6 +80,20 @@ def test_who_waits_for_replicas_in_sync_is_told_the_rest_in_words(
     assert "  because  " in told
     assert run_rmqha(["status", "-b", broker]) == 1, "who does not wait asks how the broker is"
     capsys.readouterr()
+
+
+def test_a_damaged_record_is_not_waited_for(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    """The whole minute was, and "not in sync in time" said of a broker that was."""
+    broker = "10.0.0.1:10911"
+    told = json.dumps(master(connection(), damaged_records="the record at 4096 is not what was stored"))
+    fake_brokers.answers = {broker: {RUNTIME: answer({"table": {STATUS_KEY: told}})}}
+    began_at = time.monotonic()
+    assert run_rmqha(["status", "-b", broker, "--wait", "in-sync"]) == 1
+    assert time.monotonic() - began_at < 30
+    err = capsys.readouterr().err
+    assert "its log is not whole, which no waiting mends" in err
+    assert "the record at 4096" in err
+    assert "'A damaged record'" in err
 
 
 def test_who_waits_with_a_limit_waits_until_no_replica_is_beyond_it(fake_brokers: FakeBrokers, capsys: Output) -> None:
