@@ -27,10 +27,6 @@ from rmqha.remoting.connections import Connections
 
 REFRESH_AFTER_S: Final = 30.0
 _PROBE_S: Final = 5.0
-_OTHERS_S: Final = 0.5
-"""How long the others are waited for once one has answered: a send may be waiting for the route."""
-
-_Answer = TopicRouteData | RmqhaError
 
 
 @dataclass(slots=True)
@@ -56,8 +52,8 @@ class TopicPublishInfo:
 class TopicRoutes:
     """Asks every address and joins the answers: a broker speaks for itself, a name server for all.
 
-    An address that did not answer the last time, or long after the others, is only waited for if the others' answers
-    do not do; otherwise it is asked in the background, and counts again when it answers.
+    An address that did not answer the last time is only waited for if the others' answers do not do; otherwise it is
+    asked in the background, and counts again when it answers.
     """
 
     def __init__(
@@ -90,26 +86,23 @@ class TopicRoutes:
             MQBrokerError: refused for another reason.
         """
         silent = self._silent.copy()
-        heard = [address for address in self._addresses if address not in silent]
-        answers = await self._ask_all(heard, topic, needs_master=needs_master)
-        if any(_does(answer, needs_master) for answer in answers):
+        answers = await self._ask_all([address for address in self._addresses if address not in silent], topic)
+        if any(isinstance(answer, TopicRouteData) and _does(answer, needs_master) for answer in answers):
             for address in silent - self._probed:
                 self._probed.add(address)
                 self._nursery.start_soon(self._probe, address)
         else:
-            answers += await self._ask_all(silent, topic, needs_master=needs_master)
+            answers += await self._ask_all(silent, topic)
         routes = [answer for answer in answers if isinstance(answer, TopicRouteData)]
         if routes:
             return _joined(routes)
         raise _worst([answer for answer in answers if isinstance(answer, RmqhaError)])
 
-    async def _ask_all(self, addresses: Iterable[str], topic: str, *, needs_master: bool) -> list[_Answer]:
-        answers = list[_Answer]()
+    async def _ask_all(self, addresses: Iterable[str], topic: str) -> list[TopicRouteData | RmqhaError]:
+        answers: list[TopicRouteData | RmqhaError] = []
 
         async def ask(address: str) -> None:
-            answers.append(answer := await self._ask(address, topic))
-            if _does(answer, needs_master):
-                nursery.cancel_scope.deadline = min(nursery.cancel_scope.deadline, trio.current_time() + _OTHERS_S)
+            answers.append(await self._ask(address, topic))
 
         async with trio.open_nursery() as nursery:
             for address in addresses:
@@ -197,10 +190,8 @@ def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
     ]
 
 
-def _does(answer: _Answer, needs_master: bool) -> bool:
-    if not isinstance(answer, TopicRouteData):
-        return False
-    return not needs_master or any(MASTER_ID in broker.broker_addrs for broker in answer.broker_datas)
+def _does(route: TopicRouteData, needs_master: bool) -> bool:
+    return not needs_master or any(MASTER_ID in broker.broker_addrs for broker in route.broker_datas)
 
 
 def _worst(errors: list[RmqhaError]) -> RmqhaError:

@@ -60,6 +60,8 @@ class _Group:
     queues: dict[str, QueueData] = field(default_factory=dict)
     size: int = 0
     """What is charged for it, once it has a broker."""
+    lacks_some_of: int = 0
+    """How many topics were told when some were left out, until as many are, and none is; 0 if none is lacking."""
     displaced: DisplacedBrokers = field(default_factory=DisplacedBrokers)
 
     @property
@@ -124,8 +126,13 @@ class RouteInfoManager:
         group = self._groups.get(name) or _Group(registration.cluster, name, host)
         _check_brokers(group, registration, former)
         taken = 0 if former is not None else _BROKER_SIZE
-        if tells and len(fit := self._that_fit(registration, group, topics, host, taken=taken)) < len(topics):
-            topics, registration = fit, replace(registration, data_version=NO_TOPICS)
+        if tells:
+            fit = self._that_fit(registration, group, topics, host, taken=taken)
+            is_all = len(topics) == len(fit) >= group.lacks_some_of
+            group.lacks_some_of = 0 if is_all else max(len(topics), group.lacks_some_of)
+            topics = fit
+            if group.lacks_some_of:
+                registration = replace(registration, data_version=NO_TOPICS)
         size = group.size_with(topics if tells else {})
         self._check_room(registration, host, growth=size - group.size + taken)
         if former is not None:

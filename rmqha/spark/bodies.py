@@ -15,7 +15,8 @@ from rmqha.codec.record.layout import SysFlag
 from rmqha.errors import RemoteProtocolError
 from rmqha.spark.schema import BODY_COLUMNS
 
-_BATCH_BYTES_MAX: Final = 256 << 20
+_BATCH_BYTES_MAX: Final = 64 << 20
+"""Some copies of it are there at one time: in a list, a builder, a batch, and with who takes that."""
 
 
 def inflate_batch(batch: pa.RecordBatch, sys_flags: pa.Array, *, size_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:

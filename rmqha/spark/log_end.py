@@ -52,14 +52,17 @@ def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
         if verdict.stop is Stop.FOREIGN:
             raise foreign_record(file, at, verdict)
         later = _record_after(file, at)
-        if verdict.stop is Stop.BLANK or later is None or later < unfinished_body_end(file, at):
+        if verdict.stop is Stop.BLANK or later is None:
             return LogEnd(at, _unfinished(verdict))
-        at = later  # not the end, but damage: the reader will meet it and report it
+        file.look_again()
+        if not judge(file, at).is_record:  # as one may be by now that was being written
+            at = later  # not the end, but damage: the reader will meet it and report it
 
 
 def _record_after(file: SegmentReader, at: int) -> int | None:
     """What shows that a place without a record is damage, not the end."""
-    return find_record(file, at + 1, end=min(file.segment.end, at + _TAIL_SCAN_BYTES))
+    begin = max(at + 1, unfinished_body_end(file, at))
+    return find_record(file, begin, end=min(file.segment.end, begin + _TAIL_SCAN_BYTES))
 
 
 def _unfinished(verdict: Verdict) -> str:

@@ -129,11 +129,11 @@ def find_next(file: SegmentReader, position: int, *, end: int) -> int | None:
     """Where a record or a blank goes on behind the damage at ``position``; None: none begins before ``end``.
 
     What is found first may be a part of the damaged record's body. If that one's lengths, or else its size, lead to
-    where the log goes on, or ends, they are right: whatever lies before that is its own. So it is with one that is not
-    written to its end.
+    where the log goes on, or ends, they are right: whatever lies before that is its own. Of one that is not written to
+    its end the body is passed over.
     """
-    found = find_record(file, position + 1, end=end, or_blank=True)
-    if found is None or found < unfinished_body_end(file, position):
+    found = find_record(file, max(position + 1, unfinished_body_end(file, position)), end=end, or_blank=True)
+    if found is None:
         return None
     for size in _sizes_at(file, position):
         behind = position + size
@@ -149,16 +149,17 @@ def find_next(file: SegmentReader, position: int, *, end: int) -> int | None:
 def unfinished_body_end(file: SegmentReader, position: int) -> int:
     """Where the body ends of a record that is not written to its end; 0 if none, or a whole one, lies there.
 
-    Bytes become visible in ascending order: such a one has a zero as its last byte, and nothing but zeros behind it.
-    Whatever its body holds meanwhile, images of records among it, is no part of the log.
+    Bytes become visible in ascending order: such a one has a zero as its last byte, and nothing but zeros behind it; or
+    the file, a copy, ends before. Whatever its body holds meanwhile, images of records among it, is no part of the log.
+    So it is with one whose end was never written back, and behind which the log goes on later.
     """
     kind = file.segment.record_format
     head = file.peek(position, kind.fixed_size)
     if not kind.claims(head, position):
         return 0
     end, body_end = position + kind.size_of(head), position + min(_sizes_at(file, position))
-    is_whole = any(bytes(file.peek(end - 1, 1 + _ZEROS_BEHIND)))
-    return body_end if body_end <= end <= file.segment.end and not is_whole else 0
+    is_whole = end <= file.segment.end and any(bytes(file.peek(end - 1, 1 + _ZEROS_BEHIND)))
+    return 0 if is_whole else body_end
 
 
 def _sizes_at(file: SegmentReader, position: int) -> Iterator[int]:
@@ -217,8 +218,12 @@ def covering(file: SegmentReader, position: int, found: int) -> int | None:
         return base
     back = max(base, position - RECORD_SIZE_LIKELY_MAX)
     claims = _claims(file, back, end=found, blanks=True, beyond=found)
-    ends = ((start, judge(file, start, check_crc=False).end) for start in claims)
-    return next((start for start, end in ends if max(end, unfinished_body_end(file, start)) > found), None)
+    return next((start for start in claims if _reach(file, start) > found), None)
+
+
+def _reach(file: SegmentReader, position: int) -> int:
+    """Where the record ends that is there, or will be; it may be written to its end between two looks."""
+    return unfinished_body_end(file, position) or judge(file, position, check_crc=False).end
 
 
 def _walk_to(file: SegmentReader, position: int) -> int:
@@ -228,10 +233,10 @@ def _walk_to(file: SegmentReader, position: int) -> int:
         verdict = judge(file, at, check_crc=False)
         if verdict.is_record or verdict.stop is Stop.BLANK:
             at = verdict.end
-        elif unfinished_body_end(file, at) > position:
-            return file.segment.end
         else:
-            at = find_next(file, at, end=position) or position
+            reach = _reach(file, at)
+            end = position if reach <= position else file.segment.end
+            at = max(reach, find_next(file, at, end=end) or end)
     return at
 
 

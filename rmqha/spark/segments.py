@@ -82,6 +82,10 @@ class SegmentReader:
             self._window, self._window_at, at = self.read(position, max(size, WINDOW_BYTES)), position, 0
         return memoryview(self._window).cast("B")[at : at + size]
 
+    def look_again(self) -> None:
+        """See what has been written since it was peeked at."""
+        self._window = pa.py_buffer(b"")
+
     def __enter__(self) -> Self:
         return self
 

@@ -235,6 +235,25 @@ async def test_topics_without_room_are_left_out_and_the_broker_stays(monkeypatch
     assert len([topic for topic in more if names.addresses(topic)]) > len(kept), "some had room meanwhile"
 
 
+async def test_what_was_left_out_is_asked_for_until_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that fits, of a later version, is not all of it: RocketMQ's brokers tell a changed topic alone."""
+    monkeypatch.setattr(route_info_manager, "SIZE_MAX", 1024 * 1024)
+    names = Names()
+    other = replace(MASTER, broker_name="b", broker_addr="10.0.0.9:10911")
+    names.register(replace(other, data_version=DataVersion(1, 1)), *(f"other{n}" for n in range(1200)))
+    topics = [f"topic{n}" for n in range(1500)]
+    wire, _ = names.register(replace(MASTER, data_version=DataVersion(1, 2)), *topics)
+    assert names.addresses("topic0")
+    assert not names.addresses("topic1499")
+    names.manager.unregister_broker(other)
+    later = replace(MASTER, data_version=DataVersion(1, 3))
+    names.register(later, "topic7", wire=wire)
+    assert names.manager.query_data_version(later, now=0.0) == NO_TOPICS
+    names.register(later, *topics, wire=wire)
+    assert all(names.addresses(topic) for topic in topics)
+    assert names.manager.query_data_version(later, now=0.0) == DataVersion(1, 3)
+
+
 async def test_of_a_broker_that_has_no_room_itself_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route_info_manager, "SIZE_MAX", 100 * 1024)
     names = Names()

@@ -1,14 +1,17 @@
 """Bodies full of records that claim their own places: by the answer to a send a producer knows where the log ends."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches
+from rmqha.errors import CorruptLogError
+from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches, log_end
 from rmqha.spark.commit_log import open_log
 from tests.spark.logs import LogWriter, record
+from tests.spark.readers import split_offsets
 
 T0 = 1_700_000_000_000
 HEAD = 88
@@ -47,6 +50,66 @@ def test_what_is_being_written_is_no_damage_and_none_of_its_body_a_message(
         assert open_log(str(tmp_path)).end == log.end
     log.write(log.end, whole)
     assert read(tmp_path, mode, start=log.end)[0] == ["orders"]
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_copy_that_ends_within_such_a_record_ends_before_it(count: int, tmp_path: Path) -> None:
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    log.append(b"good")
+    whole = with_images(log.end, count)
+    log.write(log.end, whole)
+    data = log.path(log.end).read_bytes()
+    for size in (log.end + HEAD + 200, log.end + len(whole) // 2, log.end + len(whole) - 1):
+        log.path(log.end).write_bytes(data[:size])
+        for mode in OnCorrupt:
+            rows, report = read(tmp_path, mode)
+            assert (rows, report.corrupt, report.next) == (["orders"], [], log.end)
+
+
+@pytest.mark.parametrize("behind", [1, 5, 3000])
+@pytest.mark.parametrize("split_bytes", [1 << 30, 100_000, 20_000])
+def test_what_lies_behind_a_record_whose_end_was_never_written_back_is_read(
+    behind: int, split_bytes: int, tmp_path: Path
+) -> None:
+    """Such a one is damage, since the log goes on; none of its body is a message, and all behind it are."""
+    log = LogWriter(tmp_path, file_size=4 << 20)
+    for _ in range(100):
+        log.append(bytes(700))
+    at, whole = log.end, with_images(log.end, 5, behind=3000)
+    log.write(at, whole[:-2000])
+    log.end += len(whole) + 500
+    log.end += 3
+    begun = log.end
+    for _ in range(behind):
+        log.append(bytes(700))
+    found = open_log(str(tmp_path))
+    assert found.end == log.end
+    with pytest.raises(CorruptLogError, match=f"offset {at}"):
+        read(tmp_path)
+    rows, report = split_offsets(tmp_path, split_bytes, on_corrupt=OnCorrupt.SKIP)
+    assert rows == log.offsets
+    assert [(damage.start, damage.end) for damage in report.corrupt] == [(at, begun)]
+
+
+def test_a_record_that_becomes_whole_between_two_looks_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image within it became the log's end: a stream's next batch began in the midst of a record."""
+    log = LogWriter(tmp_path, file_size=4 << 20)
+    log.append(b"good")
+    whole = with_images(log.end, 20, behind=1_000_000)
+
+    def late(really: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*arguments: Any, **more: Any) -> Any:
+            log.write(log.end, whole)
+            return really(*arguments, **more)
+
+        return look
+
+    for written in (HEAD + 3000, 500_000, len(whole) - 1):
+        for late_by in ("find_record", "unfinished_body_end"):
+            log.write(log.end, whole[:written] + bytes(len(whole) - written))
+            with monkeypatch.context() as patch:
+                patch.setattr(log_end, late_by, late(getattr(log_end, late_by)))
+                assert open_log(str(tmp_path)).end in {log.end, log.end + len(whole)}
 
 
 def test_what_is_whole_and_damaged_is_damage_still(tmp_path: Path) -> None:
