@@ -40,7 +40,7 @@ class CleanSpaceService:
         self._config: Final = config
         self._disk: Final = disk
         self._now_ms = now_ms
-        self.clock: Final = ExpiryClock(now_ms)
+        self.clock: Final = ExpiryClock(now_ms, kept_ms=config.file_reserved_time_s * 1000)
         self.store_base_ratio = _UNKNOWN
         """Of the member's directory; -1 if unknown."""
         self.data_ratio = _UNKNOWN

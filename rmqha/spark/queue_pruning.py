@@ -6,11 +6,12 @@ brokers show to nobody, and all that a queue should name that is missing, damage
 of other topics name without a gap are passed over. Where two queues name the same bytes, neither is believed.
 
 Queues may tell of a tail that the log has no more, as in a copy that was made over a failover. So the reader itself
-looks (``decoder``) whether witnesses are the messages that queues name: of the part that is read each wanted one, of
-each other queue the first and the last. Positions in a queue are given without gaps: if all of these lie where they are
-named, as many of the other queues' messages lie between them as the queues say, and there is no room for a wanted one
-that no queue names (in records of one size; of different sizes they would have to add up to the same places). Besides,
-the last record of a stretch has to be the message that is named, and another one to lie behind.
+looks (``decoder``) whether witnesses are the messages that queues name: each queue's first and last in each run of
+wanted messages that lie side by side, and in all that is not wanted of the part that is read. Positions in a queue are
+given without gaps: if all of these lie where they are named, as many messages of each queue lie between them as the
+queues say, and there is no room for a wanted one that no queue names (in records of one size; of different sizes they
+would have to add up to the same places). Besides, the last record of a stretch has to be the message that is named, and
+another one to lie behind.
 
 Source: spec: commitlog §8
 """
@@ -45,7 +46,7 @@ SKIPPED_BYTES_MIN: Final = 32 << 10
 QUEUE_COST_BYTES: Final = 256 << 10
 """What looking into one queue costs, as bytes that could be read meanwhile: some 40 short reads of a local file."""
 WITNESS_COST_BYTES: Final = 32 << 10
-"""What looking at one wanted message costs, before it is read, in the same measure."""
+"""What looking at a wanted message costs, before it is read, in the same measure."""
 _WORTH: Final = 4
 """At least one part in so many of a split must be spared."""
 _UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -243,12 +244,21 @@ class _Tiles:
         return Kept(start, ranges, max(at, end), lasts, witnesses, WITNESS_COST_BYTES * len(wanted))
 
     def _witnesses(self, begin: int, end: int) -> tuple[list[int], list[int]]:
-        """All wanted ones that begin in ``[begin, end)``, and of each other queue the first and the last."""
+        """Of each run of wanted neighbours in ``[begin, end)``, and of all others, each queue's first and last."""
         inside = (self.starts >= begin) & (self.starts < end)
-        others = np.flatnonzero(inside & ~self.wanted)
-        firsts = np.unique(self.queues[others], return_index=True)[1]
-        lasts = others.size - 1 - np.unique(self.queues[others][::-1], return_index=True)[1]
-        return np.flatnonzero(inside & self.wanted).tolist(), others[np.union1d(firsts, lasts)].tolist()
+        wanted, others = np.flatnonzero(inside & self.wanted), np.flatnonzero(inside & ~self.wanted)
+        begins_run = np.ones(wanted.size, np.bool_)
+        begins_run[1:] = self.starts[wanted[1:]] != self.ends[wanted[:-1]]
+        runs = np.cumsum(begins_run, dtype=np.int64)
+        return self._first_and_last(wanted, runs), self._first_and_last(others, np.zeros_like(others))
+
+    def _first_and_last(self, tiles: Positions, groups: Positions) -> list[int]:
+        """Of each queue in each group of tiles."""
+        keys = groups * len(self.names) + self.queues[tiles]
+        firsts = np.unique(keys, return_index=True)[1]
+        lasts = tiles.size - 1 - np.unique(keys[::-1], return_index=True)[1]
+        found: list[int] = tiles[np.union1d(firsts, lasts)].tolist()
+        return found
 
     def _first_start(self, begin: int) -> int | None:
         """Where the first record at or after ``begin`` starts; None if no tile reaches that far."""

@@ -152,7 +152,7 @@ class CleanCommitLogService:
         self.queues_disk: DiskUsage | None = None
         self.early: Final = EarlyDeletions()
         """What went before it had expired."""
-        self.clock: Final = ExpiryClock(now_ms)
+        self.clock: Final = ExpiryClock(now_ms, kept_ms=options.file_reserved_time_s * 1000)
         self.inodes: Final = FreeInodes()
         """Whether files can be made, for all that is known."""
 

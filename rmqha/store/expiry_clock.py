@@ -1,12 +1,13 @@
 """ExpiryClock: how old a file is, by a wall clock that may jump.
 
 RocketMQ goes by the wall clock alone: one that jumps days ahead, as a wrong time server or hand makes it, has segments
-of minutes deleted at the next hour of ``deleteWhen``. Beside it runs a clock that only counts, and what a jump added is
-not counted for what was written before it.
+of minutes deleted at the next hour of ``deleteWhen``. Beside it runs a clock that only counts, and what jumps have
+added is not counted for what was written before them.
 """
 
 from collections.abc import Callable
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 import structlog
 import trio
@@ -15,60 +16,86 @@ logger = structlog.get_logger()
 
 _JUMP_MS: Final = 60_000
 """Less than this is how clocks are kept right."""
-_JUMPS_MAX: Final = 16
+_EPOCHS_MAX: Final = 256
+
+
+class _Epoch(NamedTuple):
+    """From one jump to the next: which times the wall clock showed, and by how many ms it jumped then."""
+
+    begin_ms: float
+    end_ms: int
+    jump_ms: int
 
 
 class ExpiryClock:
-    """Ages by ``now_ms()``, in ms since 1970, less the jumps ahead that :meth:`look` has seen.
+    """Ages by ``now_ms()``, in ms since 1970, less what jumps that :meth:`look` has seen have added since.
 
-    A clock that is set back takes back the jumps before it, the latest first, and nothing grows older by it. What
-    happened before the first look, and so before the broker was started, nobody can tell: that clock is believed. Where
-    a jump was right, as when a machine that began in 1970 hears the time, files of before the jump are counted by the
-    time that passed, and those that are dated later than it as ever.
+    A file's date may have been shown several times, by a clock that was set back: then the youngest of these counts.
+    Nothing is ever older than by the wall clock. What happened before the first look, and so before the broker was
+    started, nobody can tell: that clock is believed. Where a jump was right, as when a machine that began in 1970 hears
+    the time, files of before the jump are counted by the time that passed, and those that are dated later as ever.
     """
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], *, kept_ms: float = inf) -> None:
+        """``kept_ms``: what is older need not be told apart."""
         self._now_ms: Final = now_ms
+        self._kept_ms: Final = kept_ms
         self._seen: tuple[int, int] | None = None
-        self._jumps: list[tuple[int, int]] = []
-        """Of each, oldest first, the last time that may be from before it, and by how many ms it went ahead."""
+        self._begun_ms = -inf
+        self._epochs: list[_Epoch] = []
+        """Those before this one, oldest first."""
+        self._net_ms = 0
 
     def look(self) -> None:
         """Compare the clocks; the more often, the fewer files that were written after a jump are taken for older."""
         wall_ms, steady_ms = self._now_ms(), round(trio.current_time() * 1000)
         if self._seen is not None:
             seen_ms, seen_steady_ms = self._seen
-            believed_ms = seen_ms + steady_ms - seen_steady_ms
-            ahead_ms = wall_ms - believed_ms
-            if abs(ahead_ms) >= _JUMP_MS:
-                self._note(believed_ms, ahead_ms)
+            passed_ms = steady_ms - seen_steady_ms
+            jump_ms = wall_ms - seen_ms - passed_ms
+            if abs(jump_ms) >= _JUMP_MS:
+                self._note(_Epoch(self._begun_ms, seen_ms + passed_ms, jump_ms))
+                self._begun_ms = wall_ms - passed_ms
         self._seen = wall_ms, steady_ms
+        self._forget(wall_ms)
 
     @property
     def jumped_ms(self) -> int:
-        """By how much it has jumped ahead and not back; 0 without a jump."""
-        return sum(by_ms for _, by_ms in self._jumps)
+        """By how much it has jumped ahead since the first look, and not back; 0 if it is where it was, or behind."""
+        return max(0, self._net_ms)
 
     def age_ms(self, written_ms: float) -> float:
         """How long ago something was written that is dated ``written_ms``; negative: the clock is behind that."""
         self.look()
-        return self._now_ms() - written_ms - sum(by_ms for until_ms, by_ms in self._jumps if written_ms <= until_ms)
+        since_ms = added_ms = 0
+        for epoch in reversed(self._epochs):
+            since_ms += epoch.jump_ms
+            if epoch.begin_ms <= written_ms <= epoch.end_ms:
+                added_ms = max(added_ms, since_ms)
+        return self._now_ms() - written_ms - added_ms
 
-    def _note(self, until_ms: int, ahead_ms: int) -> None:
-        left_ms = -ahead_ms
-        while left_ms > 0 and self._jumps:
-            last_until_ms, by_ms = self._jumps.pop()
-            if by_ms > left_ms:
-                self._jumps.append((last_until_ms, by_ms - left_ms))
-            left_ms -= by_ms
-        if ahead_ms > 0:
-            self._jumps.append((until_ms, ahead_ms))
-            if len(self._jumps) > _JUMPS_MAX:
-                (_, first_ms), (second_until_ms, second_ms), *rest = self._jumps
-                self._jumps = [(second_until_ms, first_ms + second_ms), *rest]
+    def _note(self, epoch: _Epoch) -> None:
+        self._epochs.append(epoch)
+        self._net_ms += epoch.jump_ms
+        if len(self._epochs) > _EPOCHS_MAX:
+            self._join_two()
         logger.warning(
             "clock.jumped",
-            by_s=round(ahead_ms / 1000),
-            consequence="what was written before expires by the time that really passes, until the next start",
-            next="have the clock set right before that; see docs/operations.md, 'A clock that jumps'",
+            by_s=round(epoch.jump_ms / 1000),
+            consequence="until the next start, what was written before expires by the time that really passes",
+            next="have the clock right before that; see docs/operations.md, 'A clock that jumps'",
         )
+
+    def _join_two(self) -> None:
+        """Those with the least jump between them are one, at whose end both jumps are: that makes nothing older."""
+        jumps = [abs(epoch.jump_ms) for epoch in self._epochs[:-1]]
+        at = jumps.index(min(jumps))
+        one, other = self._epochs[at : at + 2]
+        begin_ms, end_ms = min(one.begin_ms, other.begin_ms), max(one.end_ms, other.end_ms)
+        self._epochs[at : at + 2] = [_Epoch(begin_ms, end_ms, one.jump_ms + other.jump_ms)]
+
+    def _forget(self, wall_ms: int) -> None:
+        """What was written in these has expired, whatever its date in them."""
+        since_ms = sum(epoch.jump_ms for epoch in self._epochs)
+        while self._epochs and wall_ms - self._epochs[0].end_ms - since_ms > self._kept_ms:
+            since_ms -= self._epochs.pop(0).jump_ms

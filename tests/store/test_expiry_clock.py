@@ -1,5 +1,6 @@
 """What is how old, where the wall clock jumps and the one that counts does not."""
 
+import random
 from dataclasses import replace
 from typing import Any, Final
 
@@ -126,10 +127,62 @@ async def test_many_jumps_are_kept_in_little(mock_clock: MockClock, machine: Mac
     for _ in range(1000):
         times.append(machine.wall.now_ms)
         machine.jump(HOUR)
-    assert len(machine.clock._jumps) <= 16
+    assert len(machine.clock._epochs) <= 256
     assert machine.clock.jumped_ms == 1000 * HOUR
-    assert all(machine.age(at) <= 0 for at in times)
-    assert machine.age(times[-1]) == 0
+    assert all(-8 * HOUR < machine.age(at) <= 0 for at in times)
+
+
+async def test_a_clock_that_is_set_back_and_right_again_jumped_nowhere(mock_clock: MockClock, machine: Machine) -> None:
+    """Segments of before stayed twice as long, and the status told of a jump that there was not."""
+    old, younger = machine.wall.now_ms - 71 * HOUR, machine.wall.now_ms - HOUR
+    machine.jump(-70 * HOUR)
+    machine.pass_ms(MINUTE)
+    machine.jump(70 * HOUR)
+    assert machine.clock.jumped_ms == 0
+    assert [machine.age(at) for at in (old, younger)] == [71 * HOUR + MINUTE, HOUR + MINUTE]
+
+
+@pytest.mark.parametrize("step_ms", [90_000, 10 * MINUTE])
+async def test_steps_each_hour_keep_nothing_for_much_longer(
+    mock_clock: MockClock, machine: Machine, step_ms: int
+) -> None:
+    """A machine with a slow clock that is stepped, or one that is paused for its snapshot, for a year."""
+    machine.clock = ExpiryClock(machine.wall, kept_ms=72 * HOUR)
+    machine.clock.look()
+    for _ in range(24 * 365):
+        machine.wall.now_ms += HOUR - step_ms
+        mock_clock.jump((HOUR - step_ms) / 1000)
+        machine.clock.look()
+        machine.jump(step_ms)
+    assert len(machine.clock._epochs) < 100
+    ages = {at: machine.age(machine.wall.now_ms - at * HOUR) / (HOUR - step_ms) for at in range(1, 72)}
+    assert all(at - 1 <= age <= at + 1 for at, age in ages.items())
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_whatever_the_clock_does_nothing_is_older_than_it_is(
+    mock_clock: MockClock, machine: Machine, seed: int
+) -> None:
+    """Nor than the wall clock says; nor kept for longer than by all jumps ahead together."""
+    chance = random.Random(seed)
+    files, passed_ms, ahead_ms = list[tuple[int, int]](), 0, 0
+    for _ in range(60):
+        way = chance.random()
+        if way < 0.35:
+            files.append((machine.wall.now_ms, passed_ms))
+        elif way < 0.7:
+            ms = chance.choice([10_000, 10 * MINUTE, HOUR])
+            machine.wall.now_ms += ms
+            mock_clock.jump(ms / 1000)
+            machine.clock.look()
+            passed_ms += ms
+        else:
+            ms = chance.choice([-1, 1]) * chance.choice([61_000, 10 * MINUTE, HOUR, DAY, 3 * DAY, 6 * DAY])
+            machine.jump(ms)
+            ahead_ms += max(0, ms)
+        for written_ms, at_ms in files:
+            age_ms, true_ms, wall_ms = machine.age(written_ms), passed_ms - at_ms, machine.wall.now_ms - written_ms
+            assert min(true_ms, wall_ms) - ahead_ms <= age_ms <= min(true_ms, wall_ms)
 
 
 async def test_a_jump_is_told_once(mock_clock: MockClock, machine: Machine) -> None:
