@@ -20,11 +20,16 @@ def refuse_itself(connection: Any) -> None:
     Args:
         connection: a socket, blocking or trio's.
 
+    One that has ended meanwhile led to somebody.
+
     Raises:
         ConnectionRefusedError: it is one of these.
-        OSError: it has ended.
     """
-    if connection.getsockname() == connection.getpeername():
+    try:
+        leads_to = connection.getpeername()
+    except OSError:
+        return
+    if connection.getsockname() == leads_to:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _BREAK_OFF)
         connection.close()
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))

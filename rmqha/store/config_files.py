@@ -98,7 +98,8 @@ class ConfigFiles:
             if file != name:
                 instead = "its backup was taken instead, which lacks the last change"
                 self._note_lost(name, "; ".join(reasons) or "it is missing", instead)
-            self._kept.add(name)
+            else:
+                self._kept.add(name)
             return value
         if reasons:
             self._note_lost(name, reasons[0], "nor was its backup")
@@ -117,6 +118,11 @@ class ConfigFiles:
     def has(self, name: str) -> bool:
         """Whether the file is there. Raises StoreReadError."""
         return self._disk.exists(f"{self._directory}/{name}")
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """What was there and good when it was loaded, or was saved since."""
+        return frozenset(self._kept)
 
     def has_vanished(self, name: str) -> bool:
         """Whether a file that was there is not any more: somebody removed it. Told once. Raises StoreReadError."""

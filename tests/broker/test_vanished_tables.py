@@ -61,3 +61,24 @@ async def test_while_they_cannot_be_saved_it_is_told_once(machine: Machine, auto
         await trio.sleep(600)
         assert tables(machine.disk) == before
         assert not broker.metadata.trouble
+
+
+@pytest.mark.parametrize("makes_a_topic", [False, True])
+async def test_killed_before_they_are_saved_again_the_next_start_misses_them(
+    machine: Machine, autojump_clock: MockClock, *, makes_a_topic: bool
+) -> None:
+    """A topic that was made in between was saved with a note that there had been no table."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.controller().run)
+        await saved(machine)
+        await trio.sleep(0.1)
+        for path in list(tables(machine.disk)):
+            del machine.disk.files[path]
+        if makes_a_topic:
+            async with machine.client() as client:
+                await ask(client, send_request(b"two", topic="U"))
+        machine.disk.kill()
+        nursery.cancel_scope.cancel()
+    async with machine.broker() as broker:
+        assert any("consumerOffset.json" in told for told in broker.metadata.lost) or not makes_a_topic
+        assert broker.metadata.lost

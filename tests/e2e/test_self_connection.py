@@ -1,6 +1,7 @@
 """A connection that the kernel led to itself: a port of this machine at which nobody listens was given to who asked."""
 
 import socket
+import struct
 
 import pytest
 import trio
@@ -9,6 +10,7 @@ from rmqha.cli import promotion_asked
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.blocking import BlockingConnection
+from rmqha.self_connection import refuse_itself
 from rmqha.transport import TcpNetwork
 
 
@@ -64,3 +66,16 @@ def test_who_is_promoted_takes_it_for_nobody(monkeypatch: pytest.MonkeyPatch) ->
     connection = led_to_itself()
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: connection)
     assert not promotion_asked._listens("127.0.0.1", port_of(connection), 60)
+
+
+def test_one_that_has_ended_led_to_somebody() -> None:
+    """A port that turns connections away is one at which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+        refuse_itself(connection)
+        connection.close()

@@ -339,8 +339,8 @@ class MetadataService:
         made = self.topics.made
         try:
             if self.topics.dirty and not self.files.has(TABLES_ORIGIN):
-                self._names_noted = []
-                await self.files.save(TABLES_ORIGIN, {"term": -1, "tables": []})
+                self._names_noted, kept = [], self.files.kept  # some, if the note itself is what somebody removed
+                await self.files.save(TABLES_ORIGIN, {"term": -1, "tables": [name for name in _TABLES if name in kept]})
             await self._save_if_dirty(self.topics, TOPICS, self.topics.made_since)
         except (StoreWriteError, StoreReadError):
             self.topics.saved.fail_all()
