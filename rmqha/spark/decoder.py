@@ -104,6 +104,8 @@ class _SplitDecoder:
             kept = pruning.kept(split.segment, split.begin, split.end, log_end=split.log_end, is_start=split.is_first)
             report.bytes_read += pruning.take_bytes_read()
         with SegmentReader(filesystem, split.segment) as file:
+            if kept is not None and not all(message_of(file, unit.start) == unit[1:] for unit in kept.witnesses):
+                kept = None  # the queues are of another log, or of a tail that was cut
             yield from self._read_split(file, kept)
             report.bytes_read += file.bytes_read
         report.bytes_asked_for += split.end - split.begin
@@ -140,8 +142,7 @@ class _SplitDecoder:
         they name a message that is not there, they are of another log, or of a tail that was cut: nothing is passed
         over any more.
         """
-        at = kept.start
-        are_believed = all(message_of(file, witness.start) == witness[1:] for witness in kept.witnesses)
+        at, are_believed = kept.start, True
         for begin, end in (*kept.ranges, (kept.stop, kept.stop)):
             last = kept.lasts.get(begin)
             if position == at and last is not None and are_believed:

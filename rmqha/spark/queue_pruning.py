@@ -59,12 +59,13 @@ _LIGHT_QUEUE: Final = "%LMQ%"
 
 
 class Unit(NamedTuple):
-    """A record's start, and which message the queue that names it says to lie there."""
+    """A record's start, and which message of how many bytes the queue that names it says to lie there."""
 
     start: int
     topic: str
     queue_id: int
     queue_offset: int
+    size: int
 
 
 class Kept(NamedTuple):
@@ -75,7 +76,7 @@ class Kept(NamedTuple):
         ranges: bytes ``[begin, end)``, ascending, none touching the next; each begins at a record or a blank.
         stop: where the first record behind the split begins, if what is passed over reaches to its end; else its end.
         lasts: the last record of each stretch that is passed over, by that one's end.
-        witnesses: records that have to be where they are named, or nothing is passed over.
+        witnesses: records that have to be where they are named, or nothing of this is true.
         cost: of looking at them, in bytes that could be read meanwhile.
     """
 
@@ -215,7 +216,8 @@ class _Tiles:
 
     def _unit(self, tile: int) -> Unit:
         topic, queue_id = self.names[int(self.queues[tile])]
-        return Unit(int(self.starts[tile]), topic, queue_id, int(self.queue_offsets[tile]))
+        start, size = int(self.starts[tile]), int(self.ends[tile] - self.starts[tile])
+        return Unit(start, topic, queue_id, int(self.queue_offsets[tile]), size)
 
     def sound(self, base: int, end: int, *, size_min: int) -> "_Tiles":
         """In order, those that lie in ``[base, end)`` and share no byte with another."""
@@ -229,7 +231,7 @@ class _Tiles:
 
     def kept(self, begin: int, end: int, *, is_start: bool) -> Kept:
         """All of ``[begin, end)`` but what tiles that are not wanted cover, stretch by stretch."""
-        start = begin if is_start else self._first_start(begin)
+        start, known_by = (begin, []) if is_start else self._first_start(begin)
         at = begin if start is None else start
         ranges, lasts = list[tuple[int, int]](), dict[int, Unit]()
         for stretch_begin, last in self._unwanted(at, end):
@@ -240,7 +242,7 @@ class _Tiles:
         if at < end:
             ranges.append((at, end))
         wanted, others = self._witnesses(begin, end)
-        witnesses = [self._unit(tile) for tile in (*wanted, *others)]
+        witnesses = [self._unit(tile) for tile in (*known_by, *wanted, *others)]
         return Kept(start, ranges, max(at, end), lasts, witnesses, WITNESS_COST_BYTES * len(wanted))
 
     def _witnesses(self, begin: int, end: int) -> tuple[list[int], list[int]]:
@@ -260,12 +262,14 @@ class _Tiles:
         found: list[int] = tiles[np.union1d(firsts, lasts)].tolist()
         return found
 
-    def _first_start(self, begin: int) -> int | None:
-        """Where the first record at or after ``begin`` starts; None if no tile reaches that far."""
+    def _first_start(self, begin: int) -> tuple[int | None, list[int]]:
+        """Where the first record at or after ``begin`` starts, None if no tile reaches so far; and which says it."""
         before = int(np.searchsorted(self.starts, begin)) - 1
         if before + 1 < self.starts.size and self.starts[before + 1] == begin:
-            return begin
-        return int(self.ends[before]) if before >= 0 and self.ends[before] >= begin else None
+            return begin, [before + 1]
+        if before >= 0 and self.ends[before] >= begin:
+            return int(self.ends[before]), [before]
+        return None, []
 
     def _unwanted(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Long stretches of neighbouring tiles that begin in ``[begin, end)`` and are not wanted: start, last tile."""

@@ -10,6 +10,8 @@ from rmqha.codec.record.entry_scan import scan_entry
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
+from rmqha.spark import fields
+from rmqha.spark.lane_walk import walk
 from rmqha.spark.layout import RECORD_DTYPES, RECORD_SIZE_LIKELY_MAX
 from rmqha.spark.segments import SegmentReader, as_array
 
@@ -23,6 +25,7 @@ crc32: Final[Callable[..., int]] = _crc32
 
 _HEAD_SIZE: Final = RECORD_DTYPES[SysFlag.HOSTS_V6].itemsize
 _TAIL_SIZE: Final = 1 + 255 + 2
+_HOP_BYTES: Final = 4 << 20
 _ZEROS_BEHIND: Final = 8
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
@@ -99,13 +102,13 @@ def _message_at(file: SegmentReader, at: int) -> _Message | None:
     )
 
 
-def message_of(file: SegmentReader, position: int) -> tuple[str, int, int] | None:
-    """Topic, queue id and queue offset of the record at a position; None: it does not say that it lies there."""
+def message_of(file: SegmentReader, position: int) -> tuple[str, int, int, int] | None:
+    """Topic, queue id, queue offset and size of the record at a position; None: it does not say that it lies there."""
     at = position + file.segment.record_format.message_at
     found = _message_at(file, at)
     if found is None or found.physical_offset != at:
         return None
-    return found.topic.decode(errors="replace"), found.queue_id, found.queue_offset
+    return found.topic.decode(errors="replace"), found.queue_id, found.queue_offset, at - position + found.size
 
 
 def foreign_record(file: SegmentReader, position: int, verdict: Verdict) -> StoreError:
@@ -157,9 +160,12 @@ def unfinished_body_end(file: SegmentReader, position: int) -> int:
     head = file.peek(position, kind.fixed_size)
     if not kind.claims(head, position):
         return 0
-    end, body_end = position + kind.size_of(head), position + min(_sizes_at(file, position))
+    sizes = [*_sizes_at(file, position)]
+    if min(sizes) < kind.fixed_size:  # what no record has
+        return 0
+    end = position + kind.size_of(head)
     is_whole = end <= file.segment.end and any(bytes(file.peek(end - 1, 1 + _ZEROS_BEHIND)))
-    return 0 if is_whole else body_end
+    return 0 if is_whole else position + min(sizes)
 
 
 def _sizes_at(file: SegmentReader, position: int) -> Iterator[int]:
@@ -229,7 +235,7 @@ def _reach(file: SegmentReader, position: int) -> int:
 def _walk_to(file: SegmentReader, position: int) -> int:
     """Where a record, blank or damage begins at or after ``position``, on the chain from the file's first byte."""
     at = file.segment.base
-    while at < position:
+    while (at := _hop_to(file, at, position)) < position:
         verdict = judge(file, at, check_crc=False)
         if verdict.is_record or verdict.stop is Stop.BLANK:
             at = verdict.end
@@ -237,6 +243,24 @@ def _walk_to(file: SegmentReader, position: int) -> int:
             reach = _reach(file, at)
             end = position if reach <= position else file.segment.end
             at = max(reach, find_next(file, at, end=end) or end)
+    return at
+
+
+def _hop_to(file: SegmentReader, at: int, position: int) -> int:
+    """How far :func:`_walk_to` comes from a start by well-formed records alone, block by block.
+
+    Some body may have it walk all of a file for each look at the log's end: record by record that takes seconds.
+    """
+    kind = file.segment.record_format
+    while at < position and not kind.has_entries:
+        block = as_array(file.read(at, _HOP_BYTES))
+        found = walk(block, at, limit=position - at, record_format=kind)
+        if not found.starts.size:
+            break
+        _, good = fields.read(block, found.starts, np.diff(found.starts, append=found.end), position=at)
+        at += int(found.starts[good]) if good < found.starts.size else found.end
+        if good < found.starts.size:
+            break
     return at
 
 

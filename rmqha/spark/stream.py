@@ -66,11 +66,11 @@ class LogStreamReader(spark.DataSourceStreamReader):
         return starts
 
     def _first(self, broker: str, log: CommitLog) -> int:
-        """Where a new query begins. While no slave has taken anything this is known all the same, but of ``latest``."""
+        """Where a new query begins. While no slave has taken anything that is known but of ``latest`` and times."""
         try:
             return self._source.range_of(broker, log)[0]
         except NoReplicaError as error:
-            if self._source.starts_at_end_of(broker):
+            if self._source.read.starting_timestamp_ms is not None or self._source.starts_at_end_of(broker):
                 raise
             logger.warning("commit_log.unconfirmed: nothing is read yet: %s", error)
             return replace(self._source, masters=None).range_of(broker, log)[0]

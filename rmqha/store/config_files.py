@@ -120,13 +120,18 @@ class ConfigFiles:
         return self._disk.exists(f"{self._directory}/{name}")
 
     @property
+    def _is_ours(self) -> bool:
+        """Whether the store is still where it was, with its mark of one that is in use, and no other in its place."""
+        return not self._inside or self._disk.exists(f"{self._inside}/abort")
+
+    @property
     def kept(self) -> frozenset[str]:
         """What was there and good when it was loaded, or was saved since."""
         return frozenset(self._kept)
 
     def has_vanished(self, name: str) -> bool:
         """Whether a file that was there is not any more: somebody removed it. Told once. Raises StoreReadError."""
-        if name not in self._kept or self.has(name):
+        if name not in self._kept or self.has(name) or not self._is_ours:
             self._vanished.discard(name)
             return False
         if name not in self._vanished:

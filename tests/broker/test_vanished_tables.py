@@ -7,6 +7,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.store.config_files import ConfigFiles
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk
 
@@ -82,3 +83,20 @@ async def test_killed_before_they_are_saved_again_the_next_start_misses_them(
     async with machine.broker() as broker:
         assert any("consumerOffset.json" in told for told in broker.metadata.lost) or not makes_a_topic
         assert broker.metadata.lost
+
+
+@pytest.mark.parametrize("instead", [None, b'{"topicConfigTable":{"BACKUP":{}}}'])
+async def test_into_what_takes_the_place_of_a_store_that_was_moved_nothing_is_saved(instead: bytes | None) -> None:
+    """A restored copy's tables were overwritten, and an empty mountpoint was filled."""
+    disk = SimDisk().mount()
+    files = ConfigFiles(disk, CONFIG, inside="/store")
+    disk.makedirs(CONFIG)
+    disk.create("/store/abort", 0, sparse=True)
+    await files.save("topics.json", {"a": 1})
+    assert not files.has_vanished("topics.json")
+    disk.unlink(f"{CONFIG}/topics.json")
+    assert files.has_vanished("topics.json")
+    disk.unlink("/store/abort")
+    if instead is not None:
+        disk.replace_bytes(f"{CONFIG}/topics.json", instead)
+    assert not files.has_vanished("topics.json")

@@ -173,12 +173,16 @@ def test_without_any_replica_a_batch_fails_and_a_stream_waits(log: LogWriter, st
         confirmed_end_or(opened, Masters((start(log, role="SLAVE"),)), 4711)
 
 
-@pytest.mark.parametrize(("starting", "first"), [(None, 0), ("earliest", 0), ("{at}", 4), ("latest", None)])
+@pytest.mark.parametrize(
+    ("starting", "first"), [(None, 0), ("earliest", 0), ("{at}", 4), ("latest", None), ("@1", None)]
+)
 def test_a_new_stream_waits_as_well(log: LogWriter, start: Start, starting: str | None, first: int | None) -> None:
-    """It ended wherever it was begun between a master's start and its slave's; only ``latest`` is not known then."""
+    """It ended wherever it was begun before a slave came; only ``latest``, and times, are not known then."""
     master = start(log, ha={"proven_offset": 0})
     options = {"path": str(log.root), "until": "confirmed", "addresses": master}
-    if starting is not None:
+    if starting == "@1":
+        options["startingTimestamp"] = "1"
+    elif starting is not None:
         options["startingOffsets"] = starting.format(at=log.offsets[4])
     reader = LogStreamReader(parse_options(options), ("physicalOffset",))
     if first is None:

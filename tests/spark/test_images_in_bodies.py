@@ -1,5 +1,7 @@
 """Bodies full of records that claim their own places: by the answer to a send a producer knows where the log ends."""
 
+import random
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqha.errors import CorruptLogError
-from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches, log_end
+from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches, log_end, records
 from rmqha.spark.commit_log import open_log
 from tests.spark.logs import LogWriter, record
 from tests.spark.readers import split_offsets
@@ -144,3 +146,50 @@ def test_no_body_hides_messages_from_a_search_by_time(stored_ms: int, name: str,
         options = replace(ReadOptions(columns=("storeTimestamp",)), **within)
         rows = sum(batch.num_rows for batch in iter_batches(str(tmp_path), options))
         assert rows == (1200 - wanted if name == "starting_timestamp_ms" else wanted)
+
+
+@pytest.mark.parametrize("hop_bytes", [500, 3000, 4 << 20])
+@pytest.mark.parametrize("seed", range(6))
+def test_hops_by_blocks_end_where_looks_at_each_record_do(
+    seed: int, hop_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a body covers a place, the file is walked from its first byte: each poll of a stream took seconds."""
+    chance, log = random.Random(seed), LogWriter(tmp_path, file_size=1 << 20)
+    for _ in range(300):
+        if chance.random() < 0.1:
+            whole = with_images(log.end, chance.randrange(1, 20), behind=chance.randrange(2000))
+            log.write(log.end, whole)
+            log.end += len(whole)
+        else:
+            log.append(bytes(chance.randrange(900)))
+    for _ in range(chance.choice([0, 1, 4])):
+        log.write(chance.randrange(log.end), chance.randbytes(chance.choice([1, 9, 300])))
+    opened = open_log(str(tmp_path))
+    places = [chance.randrange(log.end + 5000) for _ in range(60)]
+    monkeypatch.setattr(records, "_HOP_BYTES", hop_bytes)
+    hopped = [opened.start_at(place) for place in places]
+    monkeypatch.setattr(records, "_hop_to", lambda _file, at, _position: at)
+    assert hopped == [opened.start_at(place) for place in places]
+
+
+@pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 1, 7, 87, 90, 91, 200, 1 << 20, (1 << 31) - 1])
+@pytest.mark.parametrize("body_size", [-(1 << 31), -1, 0, 500, (1 << 31) - 1])
+def test_a_body_that_begins_like_a_record_of_any_size_harms_nobody(size: int, body_size: int, tmp_path: Path) -> None:
+    """One with a negative size ended each reader, whatever it was to do about damage."""
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    for number in range(300):
+        log.append(bytes(900), stored_ms=T0 + number)
+    head = bytearray(record(log.end + HEAD, b"")[:HEAD])
+    head[0:4], head[84:88] = struct.pack(">i", size), struct.pack(">i", body_size)
+    log.append(bytes(head), stored_ms=T0 + 300)
+    for number in range(301, 320):
+        log.append(bytes(900), stored_ms=T0 + number)
+    opened = open_log(str(tmp_path))
+    assert opened.end == log.end
+    assert [opened.start_at(place) for place in log.offsets] == log.offsets
+    for mode in OnCorrupt:
+        assert read(tmp_path, mode)[0] == ["orders"] * 320
+        assert split_offsets(tmp_path, 10_000, on_corrupt=mode)[0] == log.offsets
+    for wanted in (10, 300, 301, 315):
+        options = ReadOptions(starting_timestamp_ms=T0 + wanted)
+        assert sum(batch.num_rows for batch in iter_batches(str(tmp_path), options)) == 320 - wanted

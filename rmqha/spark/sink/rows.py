@@ -108,7 +108,7 @@ def _read_one(row: pa.RecordBatch) -> dict[str, Any]:
         try:
             values[name] = column[0].as_py()
         except UnicodeDecodeError:
-            raise MQClientError(f"its {name} is not UTF-8, as all of a message but its body is") from None
+            raise MQClientError(f"its {name} is not UTF-8, as a string has to be: cast it to binary where that may be") from None
     return values
 
 
