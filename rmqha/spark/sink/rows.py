@@ -108,7 +108,8 @@ def _read_one(row: pa.RecordBatch) -> dict[str, Any]:
         try:
             values[name] = column[0].as_py()
         except UnicodeDecodeError:
-            raise MQClientError(f"its {name} is not UTF-8, as a string has to be: cast it to binary where that may be") from None
+            told = "as a string has to be: cast it to binary where that may be"
+            raise MQClientError(f"its {name} is not UTF-8, {told}") from None
     return values
 
 
