@@ -51,17 +51,17 @@ def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
             continue
         if verdict.stop is Stop.FOREIGN:
             raise foreign_record(file, at, verdict)
-        later = _record_after(file, at)
+        later = _record_after(file, at, within=verdict.end)
         if verdict.stop is Stop.BLANK or later is None:
             return LogEnd(at, _unfinished(verdict))
         file.look_again()
-        if not judge(file, at).is_record:  # as one may be by now that was being written
+        if verdict.is_record or not judge(file, at).is_record:  # as one may be by now that was being written
             at = later  # not the end, but damage: the reader will meet it and report it
 
 
-def _record_after(file: SegmentReader, at: int) -> int | None:
-    """What shows that a place without a record is damage, not the end."""
-    begin = max(at + 1, unfinished_body_end(file, at))
+def _record_after(file: SegmentReader, at: int, *, within: int = 0) -> int | None:
+    """What shows that a place without a record is damage, not the end; all up to ``within`` is one that lies there."""
+    begin = max(at + 1, within, unfinished_body_end(file, at))
     return find_record(file, begin, end=min(file.segment.end, begin + _TAIL_SCAN_BYTES))
 
 

@@ -193,3 +193,15 @@ def test_a_body_that_begins_like_a_record_of_any_size_harms_nobody(size: int, bo
     for wanted in (10, 300, 301, 315):
         options = ReadOptions(starting_timestamp_ms=T0 + wanted)
         assert sum(batch.num_rows for batch in iter_batches(str(tmp_path), options)) == 320 - wanted
+
+
+@pytest.mark.parametrize("hole", [8, 9, 5000])
+def test_behind_a_hole_the_log_goes_on_whatever_the_record_before_ends_in(hole: int, tmp_path: Path) -> None:
+    """One whose last byte is a zero may be half written; what lies later says that the log does not end there."""
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    log.append(b"good")
+    log.append(b"ends in a zero", properties=b"TAGS\x01a\x00")
+    log.end += hole
+    log.append(b"later")
+    assert open_log(str(tmp_path)).end == log.end
+    assert split_offsets(tmp_path, 1 << 30, on_corrupt=OnCorrupt.SKIP)[0][-1] == log.offsets[-1]
