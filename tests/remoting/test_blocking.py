@@ -15,6 +15,12 @@ from rmqha.remoting.blocking import BlockingConnection
 class Chatty:
     """A broker that says something all the time, and never answers."""
 
+    def getpeername(self) -> tuple[str, int]:
+        return ("10.0.0.1", 10911)
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("10.0.0.2", 40001)
+
     def settimeout(self, limit_s: float) -> None:
         assert limit_s > 0
 
