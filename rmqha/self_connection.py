@@ -15,12 +15,10 @@ def refuse_itself(connection: Any) -> None:
 
     Linux makes one where a port of this machine is asked for at which nobody listens, and gives that very port to who
     asks: one try in some ten thousand, if it is one of those that it gives (``ip_local_port_range``). As long as such a
-    connection lasts, who is to listen there cannot.
+    connection lasts, who is to listen there cannot. One that has ended meanwhile led to somebody.
 
     Args:
         connection: a socket, blocking or trio's.
-
-    One that has ended meanwhile led to somebody.
 
     Raises:
         ConnectionRefusedError: it is one of these.

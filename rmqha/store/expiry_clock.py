@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 import structlog
 import trio
 
+from rmqha.log_limit import LogLimit
+
 logger = structlog.get_logger()
 
 _JUMP_MS: Final = 60_000
@@ -45,6 +47,7 @@ class ExpiryClock:
         self._epochs: list[_Epoch] = []
         """Those before this one, oldest first."""
         self._net_ms = 0
+        self._lines: Final = LogLimit(burst=3)
 
     def look(self) -> None:
         """Compare the clocks; the more often, the fewer files that were written after a jump are taken for older."""
@@ -79,7 +82,8 @@ class ExpiryClock:
         self._net_ms += epoch.jump_ms
         if len(self._epochs) > _EPOCHS_MAX:
             self._join_two()
-        logger.warning(
+        self._lines.log(
+            logger.warning,
             "clock.jumped",
             by_s=round(epoch.jump_ms / 1000),
             consequence="until the next start, what was written before expires by the time that really passes",

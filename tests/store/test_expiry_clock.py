@@ -199,6 +199,17 @@ async def five_segments(store: Any) -> None:
     assert len(commit_log(store).queue.files) == 5
 
 
+async def test_a_clock_that_jumps_at_each_look_fills_no_log(mock_clock: MockClock, machine: Machine) -> None:
+    """A member of a group looks ten times a second."""
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(1000):
+            machine.jump(DAY)
+            machine.jump(-DAY)
+            mock_clock.jump(0.1)
+    assert 1 <= len(lines) < 250
+    assert len(machine.clock._epochs) <= 256
+
+
 @pytest.mark.parametrize("is_right_again", [False, True])
 async def test_segments_of_minutes_outlive_a_jump(autojump_clock: MockClock, *, is_right_again: bool) -> None:
     """At any hour of deleteWhen, and on a disk that is rather full; an hour later they go."""
