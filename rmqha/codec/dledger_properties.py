@@ -84,8 +84,12 @@ class TermVote:
 
 
 def decode_term_vote(raw: BytesLike) -> TermVote | None:
-    """Read a term file; None if it names no term."""
-    values = _properties(raw)
+    """Read a term file; None if it names no term, or was cut within it: "currTerm=12" of 123 is another term.
+
+    DLedger and rmqha write the vote first, and end each line; a lone ``currTerm=N`` was written by hand.
+    """
+    before, _, last = bytes(raw).rpartition(b"\n")
+    values = _properties(before if before and last.lstrip().startswith(TERM_KEY.encode()) else raw)
     term = _number(values.get(TERM_KEY))
     return None if term < 0 else TermVote(term, values.get(VOTE_KEY) or None)
 

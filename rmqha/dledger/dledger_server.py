@@ -159,7 +159,7 @@ class DLedgerServer:
 
     def _may_lead(self) -> bool:
         is_able = self.store.write_error is None and (self._broker is None or self._broker.may_lead)
-        return is_able and self.membership.may_lead
+        return is_able and self.membership.may_lead and not self.pusher.handler.is_outvoted
 
     def _may_take_over(self) -> bool:
         return self._may_lead() and self._giving_way.may_take_over(now=trio.current_time())

@@ -65,6 +65,9 @@ class EntryHandler(Generic[Token]):
         self.diverged: DivergedLogError | None = None
         """A leader wanted to have cut away what is committed here, and has not been found to have it since; nothing was
         changed. One of DLedger's that led before asks for that, and compares at its own end next."""
+        self._is_outvoted = False
+        self._agreed: tuple[tuple[int, str], int, bool] = (-1, ""), -1, False
+        """A leadership, what it told first of what is committed, and whether a quorum has agreed with it since."""
         self.misfit = ""
         """Why what the leader sent last cannot be stored here, such as for another size of files; else empty."""
 
@@ -129,6 +132,25 @@ class EntryHandler(Generic[Token]):
             return inf
         return min(held.arrived_at for held in self._write_requests.values()) + _WAITS_FOR_A_GAP_S
 
+    @property
+    def is_outvoted(self) -> bool:
+        """This log differs from one that a quorum has gone on with: this member is not to lead.
+
+        With a longer log, such as another group's, it would; nobody could take anything from it then.
+        """
+        return self.diverged is not None and self._is_outvoted
+
+    def _note_agreement(self, request: PushEntryRequest) -> None:
+        """A quorum has what its leader has: something was committed under it, not only before it came."""
+        leadership, entries = (request.term, request.leader_id), request.entries
+        known, first, has_agreed = self._agreed
+        if leadership != known:
+            first, has_agreed = request.commit_index, False
+        is_of_its_term = bool(entries) and entries[0].term == request.term
+        has_agreed = has_agreed or first < request.commit_index
+        has_agreed = has_agreed or (is_of_its_term and entries[0].index <= request.commit_index)
+        self._agreed = leadership, first, has_agreed
+
     def _drop(self) -> list[tuple[Token, PushEntryResponse]]:
         """What was pushed before is nobody's business any more (spec: dledger §3.6, §7.2 W7)."""
         held = [*self._write_requests.values(), *(held for _index, held in self._unflushed)]
@@ -157,6 +179,7 @@ class EntryHandler(Generic[Token]):
         if not self._is_of_the_leader(request):
             answers.append((held.token, self._response(request, self._why_not_of_the_leader(request))))
             return
+        self._note_agreement(request)
         if request.type is PushType.COMMIT:
             self.misfit = ""  # nothing is left to be stored
             self._commit(request)
@@ -202,6 +225,7 @@ class EntryHandler(Generic[Token]):
                 entry = self._store.get(equal)
             self._store.truncate(entry, request.term, request.leader_id)
         except DivergedLogError as error:
+            self._is_outvoted = self._agreed[2] or self.is_outvoted
             self.diverged = self.diverged or error
             return False
         except DLedgerException as error:

@@ -37,9 +37,10 @@ class TermFile:
             if ledger_end_term >= 0:
                 raise CorruptLogError(
                     0,
-                    f"{self._path} is missing, or names no term, but the log ends in term {ledger_end_term}: whom this "
-                    "member voted for is lost. Take the file from a copy; or, once a leader of a higher term is "
-                    f"elected by the others, write 'currTerm={ledger_end_term + 1}' and 'voteLeader=' into it",
+                    f"{self._path} is missing, names no term, or is cut short, but the log ends in term "
+                    f"{ledger_end_term}: whom this member voted for is lost. Take the file from a copy; or, once a "
+                    f"leader of a higher term is elected by the others, write 'currTerm={ledger_end_term + 1}' and "
+                    "'voteLeader=' into it",
                 )
             return TermVote(0)
         if state.curr_term < ledger_end_term:

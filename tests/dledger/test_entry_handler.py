@@ -85,6 +85,39 @@ def test_a_log_that_is_found_to_be_the_leader_s_is_diverged_no_more() -> None:
     assert all_of(pushed.store) == entries
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "term_of_last", "expected"),
+    [
+        (2, 2, 1, False),
+        (-1, -1, 2, False),
+        (2, 3, 1, True),
+        (3, 3, 2, True),
+        (3, 3, 1, False),
+    ],
+    ids=["no news", "nothing committed", "more is committed", "its own term's is committed", "a former term's is"],
+)
+def test_who_differs_from_what_a_quorum_goes_on_with_is_not_to_lead(
+    first: int, later: int, term_of_last: int, *, expected: bool
+) -> None:
+    """Only what was committed under that leader proves a quorum: a foreign log tells of commits, too."""
+    entries = put(leader(SimDisk().mount()), b"one", b"two", b"three", b"four")
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, entries[0])
+    assert pushed.push(PushType.APPEND, *entries[1:], commit_index=3) == Code.SUCCESS
+    follow(pushed.store, 2)
+    last = replace(entries[3], body=b"FOUR", term=term_of_last)
+    assert pushed.push(PushType.COMPARE, last, term=2, commit_index=first) == Code.INCONSISTENT_STATE
+    assert not pushed.handler.is_outvoted
+    other = replace(entries[1], body=b"TWO")
+    assert pushed.push(PushType.TRUNCATE, other, term=2, commit_index=later) == Code.INCONSISTENT_STATE
+    assert pushed.handler.is_outvoted is expected
+    follow(pushed.store, 3)
+    assert pushed.push(PushType.TRUNCATE, other, term=3, commit_index=later) == Code.INCONSISTENT_STATE
+    assert pushed.handler.is_outvoted is expected, "the next leader has proved nothing, and takes nothing back"
+    assert pushed.push(PushType.COMPARE, entries[3], term=3) == Code.SUCCESS
+    assert not pushed.handler.is_outvoted
+
+
 def test_nor_is_the_log_of_who_leads() -> None:
     pushed, _ = diverged_from_the_next_leader()
     lead(pushed.store, 3)

@@ -402,6 +402,9 @@ class TestTermFile:
             ({"": b"", ".bak": b"voteLeader=n0\ncurrTerm=5\n"}, 7, TermVote(8)),
             ({"": b"voteLeader=n0\ncurrTerm=5\n"}, 7, TermVote(8)),
             ({"": b"voteLeader=\ncurrTerm=5\n"}, -1, TermVote(5)),
+            ({"": b"voteLeader=n1\ncurrTerm=1", ".bak": b"voteLeader=n0\ncurrTerm=14\n"}, 5, TermVote(14, "n0")),
+            ({"": b"currTerm=6"}, 5, TermVote(6)),
+            ({"": b"currTerm=6\nvoteLeader="}, 5, TermVote(6)),
         ],
     )
     def test_what_dledger_leaves_when_it_dies_while_it_replaces_the_file(
@@ -412,6 +415,13 @@ class TestTermFile:
         for suffix, data in files.items():
             mount.replace_bytes(f"{DIRECTORY}/currterm{suffix}", data)
         assert TermFile(mount, DIRECTORY).load(ledger_end_term=end_term) == expected
+
+    def test_a_term_that_was_cut_within_is_not_taken_for_a_lower_one(self, sim: SimDisk) -> None:
+        mount = sim.mount()
+        mount.makedirs(DIRECTORY)
+        mount.replace_bytes(f"{DIRECTORY}/currterm", b"voteLeader=n1\ncurrTerm=1")
+        with pytest.raises(CorruptLogError, match="is cut short, but the log ends in term 1:"):
+            TermFile(mount, DIRECTORY).load(ledger_end_term=1)
 
     def test_a_log_without_any_term_does_not_vote_again(self, sim: SimDisk) -> None:
         with pytest.raises(CorruptLogError, match="the log ends in term 4: whom this member voted for is lost"):
