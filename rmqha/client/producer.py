@@ -17,12 +17,8 @@ from rmqha.client.message import Message, MessageQueue, check_message, check_top
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
 from rmqha.client.pipeline import QUEUED_BYTES_MAX, Pipeline
 from rmqha.client.results import SendOutcome, SendResult, may_be_stored, read_send_outcome
-from rmqha.client.topic_routes import (
-    REFRESH_AFTER_S,
-    TopicPublishInfo,
-    TopicRoutes,
-    split_addresses,
-)
+from rmqha.client.topic_publish_infos import TopicPublishInfos
+from rmqha.client.topic_routes import TopicRoutes, split_addresses
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import ResponseCode
@@ -40,8 +36,6 @@ from rmqha.transport import Network, TcpNetwork
 
 _ROUTE_TIMEOUT_S: Final = 3.0
 """RocketMQ's; half of what a send may take, so that an address without an answer does not use it up."""
-_REFUSED_ROUTE_S: Final = 0.5
-"""How old a route must be before a broker's refusal makes the producer look it up again, however many sends fail."""
 _FIRST_PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 1.0
 
@@ -80,7 +74,7 @@ class Producer:
     def __init__(
         self,
         connections: Connections,
-        routes: TopicRoutes,
+        publish_infos: TopicPublishInfos,
         *,
         group: str,
         options: ProducerOptions,
@@ -88,11 +82,10 @@ class Producer:
         chance: Callable[[], float],
     ) -> None:
         self._connections = connections
-        self._routes = routes
+        self._publish_infos = publish_infos
         self._options = options
         self._ids = ids
         self._chance = chance
-        self._publish_infos: dict[str, TopicPublishInfo] = {}
         self._encoder = SendMessageRequestEncoder(
             group, default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC, default_topic_queue_nums=options.default_topic_queue_nums
         )
@@ -175,7 +168,7 @@ class Producer:
         Raises:
             NoRouteError, RemotingError, MQBrokerError: as for :meth:`send`.
         """
-        return [queue for queue, _ in (await self._publish_info(topic)).queues]
+        return [queue for queue, _ in (await self._publish_infos.find(topic)).queues]
 
     async def _send(
         self, rendered: RenderedMessage, queue: MessageQueue | None, timeout_s: float | None, retries: int
@@ -291,9 +284,9 @@ class Producer:
         )
 
     def select_live(self, topic: str, *, now: float) -> tuple[MessageQueue, RemotingClient] | None:
-        """The next queue of the topic, if its route is fresh and its broker connected: no waiting needed."""
-        info = self._publish_infos.get(topic)
-        if info is None or now > info.found_at + REFRESH_AFTER_S:
+        """The next queue of the topic, if its route is known and its broker connected: no waiting needed."""
+        info = self._publish_infos.usable(topic, now=now)
+        if info is None:
             return None
         queue, address = info.select_one_message_queue()
         client = self._connections.live(address, now=now)
@@ -316,7 +309,7 @@ class Producer:
         self, topic: str, queue: MessageQueue | None, *, avoid_broker: str | None = None
     ) -> tuple[MessageQueue, str]:
         """The queue to send to, and its master's address."""
-        info = await self._publish_info(topic)
+        info = await self._publish_infos.get(topic)
         if queue is None:
             return info.select_one_message_queue(avoid_broker=avoid_broker)
         for candidate, address in info.queues:
@@ -329,21 +322,11 @@ class Producer:
         if isinstance(outcome, RemotingError):
             self.forget_route(topic)
         elif isinstance(outcome, RemotingCommand) and outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE:
-            info = self._publish_infos.get(topic)
-            if info is not None and trio.current_time() >= info.found_at + _REFUSED_ROUTE_S:
-                self.forget_route(topic)
+            self._publish_infos.doubt(topic)
 
     def forget_route(self, topic: str) -> None:
         """Look the topic up anew before the next send: something went wrong with its broker."""
-        self._publish_infos.pop(topic, None)
-
-    async def _publish_info(self, topic: str) -> TopicPublishInfo:
-        info = self._publish_infos.get(topic)
-        if info is None or trio.current_time() > info.found_at + REFRESH_AFTER_S:
-            nums = self._options.default_topic_queue_nums
-            info = await self._routes.find_publish_info(topic, default_queue_nums=nums)
-            self._publish_infos[topic] = info
-        return info
+        self._publish_infos.forget(topic)
 
 
 async def _pause(pause_s: float, deadline: float) -> bool:
@@ -397,4 +380,6 @@ async def open_producer(
         timeout_s = min(options.timeout_s, _ROUTE_TIMEOUT_S)
         routes = TopicRoutes(connections, split_addresses(addresses), nursery=nursery, timeout_s=timeout_s)
         ids = MessageClientIDSetter(ip="127.0.0.1", pid=os.getpid(), process_hash=randbits(32), now_ms=now_ms)
-        yield Producer(connections, routes, group=group, options=options, ids=ids, chance=chance)
+        nums = options.default_topic_queue_nums
+        publish_infos = TopicPublishInfos(routes, nursery=nursery, default_queue_nums=nums)
+        yield Producer(connections, publish_infos, group=group, options=options, ids=ids, chance=chance)

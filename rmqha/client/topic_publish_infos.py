@@ -1,0 +1,100 @@
+"""TopicPublishInfos: where a producer's messages go, looked up anew without holding up a send."""
+
+from math import inf
+from typing import Final
+
+import trio
+
+from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicPublishInfo, TopicRoutes
+from rmqha.errors import NoRouteError, RemotingError, RmqhaError
+
+_USABLE_S: Final = 2 * REFRESH_AFTER_S
+"""A producer that was idle for longer looks first: the master may have moved long since."""
+_DOUBTFUL_S: Final = 0.5
+"""How old a route must be before a broker's refusal makes the producer look it up again, however many sends fail."""
+
+
+class TopicPublishInfos:
+    """What is known of each topic's queues (RocketMQ's topicPublishInfoTable).
+
+    A route of 30 s is looked up again, as RocketMQ's producers do, in the background: who sends does not wait for the
+    slowest name server. Where none answers, what was known last goes on to be used.
+    """
+
+    def __init__(self, routes: TopicRoutes, *, nursery: trio.Nursery, default_queue_nums: int) -> None:
+        """Use ``default_queue_nums`` queues of a topic that the first message creates."""
+        self._routes: Final = routes
+        self._nursery: Final = nursery
+        self._default_queue_nums: Final = default_queue_nums
+        self._infos: Final[dict[str, TopicPublishInfo]] = {}
+        self._asked: Final[set[str]] = set()
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._infos
+
+    def usable(self, topic: str, *, now: float) -> TopicPublishInfo | None:
+        """What to send by, if it is not too old; what grows old is looked up in the background."""
+        info = self._infos.get(topic)
+        if info is None:
+            return None
+        if now > info.found_at + REFRESH_AFTER_S:
+            if now > info.found_at + _USABLE_S:
+                return None
+            if topic not in self._asked:
+                self._asked.add(topic)
+                self._nursery.start_soon(self._refresh, topic, info)
+        return info
+
+    async def get(self, topic: str) -> TopicPublishInfo:
+        """What to send by.
+
+        Raises:
+            NoRouteError, RemotingError, MQBrokerError: as for :meth:`TopicRoutes.find_publish_info`, and nothing is
+                known from before.
+        """
+        return self.usable(topic, now=trio.current_time()) or await self.find(topic)
+
+    async def find(self, topic: str) -> TopicPublishInfo:
+        """As :meth:`get`, and not older than 30 s, if anybody answers."""
+        known = self._infos.get(topic)
+        if known is not None and trio.current_time() <= known.found_at + REFRESH_AFTER_S:
+            return known
+        try:
+            info = await self._ask(topic)
+        except RemotingError:
+            if known is None:
+                raise
+            known.found_at = trio.current_time()
+            return known
+        self._infos[topic] = info
+        return info
+
+    async def _ask(self, topic: str) -> TopicPublishInfo:
+        return await self._routes.find_publish_info(topic, default_queue_nums=self._default_queue_nums)
+
+    async def _refresh(self, topic: str, known: TopicPublishInfo) -> None:
+        try:
+            info = await self._ask(topic)
+        except RmqhaError as error:
+            is_gone = not isinstance(error, RemotingError) and not (isinstance(error, NoRouteError) and error.retryable)
+            if is_gone:
+                known.found_at = -inf  # the next send finds out, and tells
+            elif known.found_at > -inf:
+                known.found_at = trio.current_time()
+        else:
+            if self._infos[topic] is known and known.found_at > -inf:
+                self._infos[topic] = info
+        finally:
+            self._asked.discard(topic)
+
+    def forget(self, topic: str) -> None:
+        """Look the topic up before the next send: something went wrong with its broker."""
+        info = self._infos.get(topic)
+        if info is not None:
+            info.found_at = -inf
+
+    def doubt(self, topic: str) -> None:
+        """A broker refused, as a former master does: as :meth:`forget`, if what is known is not brand-new."""
+        info = self._infos.get(topic)
+        if info is not None and trio.current_time() >= info.found_at + _DOUBTFUL_S:
+            self.forget(topic)

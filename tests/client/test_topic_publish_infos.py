@@ -1,0 +1,165 @@
+"""Where a producer's messages go while name servers are slow, away, or tell something else."""
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rmqha.client.message import Message, MessageQueue
+from rmqha.client.topic_publish_infos import TopicPublishInfos
+from rmqha.client.topic_routes import TopicPublishInfo, TopicRoutes
+from rmqha.errors import NoRouteError, RemotingConnectError, RmqhaError
+from tests.client.fake_broker import FakeBroker
+from tests.client.test_retries import producing
+from tests.fakes import MemoryNetwork
+
+
+class FakeRoutes(TopicRoutes):
+    """Tells a queue of the broker ``name``, or raises ``error``, after ``delay_s``."""
+
+    def __init__(self) -> None:
+        self.name, self.delay_s = "a", 0.0
+        self.error: RmqhaError | None = None
+        self.asked_at: list[float] = []
+
+    async def find_publish_info(self, topic: str, *, default_queue_nums: int) -> TopicPublishInfo:
+        self.asked_at.append(trio.current_time())
+        name, error = self.name, self.error
+        await trio.sleep(self.delay_s)
+        if error is not None:
+            raise error
+        return TopicPublishInfo([(MessageQueue(topic, name, 0), name)], trio.current_time())
+
+
+@pytest.fixture
+def routes() -> FakeRoutes:
+    return FakeRoutes()
+
+
+@pytest.fixture
+async def infos(routes: FakeRoutes, nursery: trio.Nursery, autojump_clock: MockClock) -> TopicPublishInfos:
+    made = TopicPublishInfos(routes, nursery=nursery, default_queue_nums=4)
+    await made.get("T")
+    return made
+
+
+async def used(infos: TopicPublishInfos) -> str:
+    return (await infos.get("T")).queues[0][1]
+
+
+async def test_who_sends_does_not_wait_for_a_slow_name_server(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    routes.delay_s, routes.name = 2.5, "b"
+    for _ in range(10):
+        await trio.sleep(35)
+        begun_at = trio.current_time()
+        await infos.get("T")
+        assert trio.current_time() == begun_at
+    await trio.sleep(3)
+    assert len(routes.asked_at) == 11, "once each time"
+    assert await used(infos) == "b", "what was told is used"
+
+
+async def test_while_one_look_is_under_way_no_other_begins(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    routes.delay_s = 2.5
+    await trio.sleep(31)
+    for _ in range(20):
+        await infos.get("T")
+        await trio.sleep(0.1)
+    assert len(routes.asked_at) == 2
+
+
+async def test_who_was_idle_for_long_looks_first(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    routes.name = "b"
+    await trio.sleep(61)
+    assert await used(infos) == "b"
+
+
+async def test_without_any_name_server_what_was_known_is_used(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    """So do RocketMQ's producers; whether somebody sends all the time, sends seldom, or had a send fail."""
+    routes.error = RemotingConnectError("10.0.0.9:9876", "refused")
+    for pause_s in [10] * 20 + [3600, 31, 31]:
+        await trio.sleep(pause_s)
+        assert await used(infos) == "a"
+    infos.forget("T")
+    assert await used(infos) == "a"
+    assert len(routes.asked_at) < 15, "the name servers are not asked by each send"
+    routes.error, routes.name = None, "b"
+    await trio.sleep(31)
+    await infos.get("T")
+    await trio.testing.wait_all_tasks_blocked()
+    assert await used(infos) == "b"
+
+
+async def test_a_first_look_without_an_answer_fails(
+    routes: FakeRoutes, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    routes.error = RemotingConnectError("10.0.0.9:9876", "refused")
+    infos = TopicPublishInfos(routes, nursery=nursery, default_queue_nums=4)
+    with pytest.raises(RemotingConnectError):
+        await infos.get("T")
+
+
+async def test_that_a_topic_is_gone_is_told_by_the_next_send(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    routes.error = NoRouteError("nobody knows T")
+    await trio.sleep(31)
+    assert await used(infos) == "a"
+    await trio.testing.wait_all_tasks_blocked()
+    with pytest.raises(NoRouteError):
+        await infos.get("T")
+
+
+async def test_that_no_master_is_known_for_a_while_is_no_reason(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    routes.error = NoRouteError("no master takes messages for topic T now", retryable=True)
+    for _ in range(4):
+        await trio.sleep(31)
+        assert await used(infos) == "a"
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_what_a_look_tells_is_not_used_once_its_broker_has_failed(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    """It began before that, and may tell of the broker that failed."""
+    routes.delay_s = 2.5
+    await trio.sleep(31)
+    await infos.get("T")
+    await trio.sleep(1)
+    infos.forget("T")
+    routes.name = "b"
+    assert await used(infos) == "b"
+    await trio.sleep(10)
+    assert await used(infos) == "b"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_name_server_that_is_away_stops_no_producer(autojump_clock: MockClock, *, answers: bool) -> None:
+    """The broker is restarted meanwhile, too: its address is all that is needed."""
+    network, broker, name_server = MemoryNetwork(), FakeBroker(), FakeBroker(port=9876)
+    broker.topics["T"] = name_server.topics["T"] = 1
+    name_server.addrs = {0: broker.address}
+    async with producing(network, name_server.address) as (producer, nursery):
+        for one in (broker, name_server):
+            nursery.start_soon(one.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await producer.send(Message("T", b"x"))).is_ok
+        if not answers:
+            await name_server.die()
+        await broker.die()
+        broker = FakeBroker()
+        broker.topics["T"] = 1
+        nursery.start_soon(broker.run, network)
+        for _ in range(10):
+            await trio.sleep(20)
+            assert (await producer.send(Message("T", b"x"), retries=4)).is_ok
