@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rmqha.codec.record.layout import BARRIER_TOPIC, SCHEDULE_TOPIC
+from rmqha.codec.record.layout import BARRIER_TOPIC, SCHEDULE_TOPIC, is_legal_topic
 from rmqha.errors import ConfigError
 
 SPLIT_BYTES = 128 << 20
@@ -95,8 +95,8 @@ class ReadOptions:
         """Check what only a look at the whole tells.
 
         Raises:
-            ConfigError: the pattern is no regular expression, or there are topics, too; a word is not UTF-8, or
-                empty, as none of a message is.
+            ConfigError: the pattern is no regular expression, or there are topics, too; a topic can be none; a word is
+                not UTF-8, or empty, as none of a message is.
         """
         pattern = None if self.topic_pattern is None else (self.topic_pattern,)
         choices = {"topic": self.topics, "topic pattern": pattern, "key": self.keys, "tag": self.tags}
@@ -106,6 +106,9 @@ class ReadOptions:
         for word in (*(self.topics or ()), *(self.keys or ()), *(self.tags or ()), self.broker_name):
             if not is_utf8(word):
                 raise ConfigError(f"{word!r} is not UTF-8, as all names in a log are")
+        for topic in self.topics or ():
+            if not is_legal_topic(topic.encode()):
+                raise ConfigError(f"{topic!r} can be no topic: one has up to 127 of % | a-z A-Z 0-9 _ -, and no others")
         if self.topics is not None and self.topic_pattern is not None:
             raise ConfigError("give topics or a topic pattern, not both")
         try:

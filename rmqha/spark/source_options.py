@@ -92,6 +92,22 @@ class SourceOptions:
             StoreError: it is not known what replicas hold; see :func:`confirmed_end`.
         """
         last = confirmed_end(log, self.masters)
+        begin, end = self._asked_range(broker, log, last)
+        return begin, max(begin, min(end, last))
+
+    def begin_of_stream(self, broker: str, log: CommitLog) -> int:
+        """Where a new stream begins: with a time, not beyond what replicas hold, as a failover may cut there.
+
+        What it reads first may then have been stored before that time.
+
+        Raises:
+            ConfigError, StoreError: as for :meth:`range_of`.
+        """
+        last = confirmed_end(log, self.masters)
+        begin, _ = self._asked_range(broker, log, last)
+        return begin if self.read.starting_timestamp_ms is None else min(begin, last)
+
+    def _asked_range(self, broker: str, log: CommitLog, last: int) -> tuple[int, int]:
         starting, ending = _of_broker(self.starting, broker), _of_broker(self.ending, broker)
         read = replace(
             self.read,
@@ -99,8 +115,7 @@ class SourceOptions:
             ending_offset=None if ending == "latest" else ending,
         )
         begin, end = log.range_of(read)
-        begin = log.record_of(starting) if isinstance(starting, int) else begin
-        return begin, max(begin, min(end, last))
+        return log.record_of(starting) if isinstance(starting, int) else begin, end
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:

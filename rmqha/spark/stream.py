@@ -68,12 +68,12 @@ class LogStreamReader(spark.DataSourceStreamReader):
     def _first(self, broker: str, log: CommitLog) -> int:
         """Where a new query begins. While no slave has taken anything that is known but of ``latest`` and times."""
         try:
-            return self._source.range_of(broker, log)[0]
+            return self._source.begin_of_stream(broker, log)
         except NoReplicaError as error:
             if self._source.read.starting_timestamp_ms is not None or self._source.starts_at_end_of(broker):
                 raise
             logger.warning("commit_log.unconfirmed: nothing is read yet: %s", error)
-            return replace(self._source, masters=None).range_of(broker, log)[0]
+            return replace(self._source, masters=None).begin_of_stream(broker, log)
 
     def _begins(self, start: Offsets) -> dict[str, Position]:
         """Where each broker's log is to be read on; one that the checkpoint does not know yet, from its oldest file."""

@@ -192,6 +192,23 @@ def test_a_new_stream_waits_as_well(log: LogWriter, start: Start, starting: str 
     assert reader.initialOffset()["broker"]["offset"] == log.offsets[first]
 
 
+@pytest.mark.parametrize("starting", ["startingTimestamp", "startingOffsets"])
+def test_a_new_stream_begins_nowhere_that_a_failover_may_cut(tmp_path: Path, start: Start, starting: str) -> None:
+    """Its first offset would be none any more, and the stream fail; an offset that somebody names is kept to."""
+    log = LogWriter(tmp_path / "store")
+    for index in range(300):
+        log.append(b"m", stored_ms=1000 + index)
+    master = start(log, ha={"proven_offset": log.offsets[100]})
+    value = str(1250 if starting == "startingTimestamp" else log.offsets[250])
+    options = {"path": str(log.root), "until": "confirmed", "addresses": master, starting: value}
+    reader = LogStreamReader(parse_options(options), ("physicalOffset",))
+    expected = log.offsets[100 if starting == "startingTimestamp" else 250]
+    assert reader.initialOffset()["broker"]["offset"] == expected
+    source = parse_options(options)
+    begin, end = source.range_of("broker", open_log(str(log.root)))
+    assert begin == end == log.offsets[250], "a batch reads nothing that is older"
+
+
 def test_nothing_that_was_read_before_is_taken_back(log: LogWriter, start: Start) -> None:
     master = Masters((start(log, ha={"proven_offset": log.offsets[5]}),))
     assert confirmed_end_or(open_log(str(log.root)), master, log.offsets[9]) == log.offsets[9]
