@@ -7,7 +7,7 @@ CRCs. 4 ``columns``: the wanted columns, gathered.
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,10 @@ from rmqha.spark import entries, fields, gather, schema
 from rmqha.spark.bodies import inflate_batch
 from rmqha.spark.columns import Rows
 from rmqha.spark.deleted import Deleted, shown_rows
+from rmqha.spark.kept import Kept
 from rmqha.spark.lane_walk import Positions, Walk, walk
 from rmqha.spark.options import OnCorrupt, ReadOptions
-from rmqha.spark.queue_pruning import Kept, QueuePruning
+from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.records import Verdict, crc32, find_next, foreign_record, judge, message_of, open_at
 from rmqha.spark.report import TOPICS_MET_MAX, CorruptRange, ReadReport
 from rmqha.spark.segments import Segment, SegmentReader, as_array
@@ -54,6 +55,15 @@ class Split:
     def is_first(self) -> bool:
         """Whether the range begins here: then no earlier range reports damage at the beginning."""
         return self.begin == self.range_begin
+
+
+class _Whole(NamedTuple):
+    """Records of a block: the first ``rows.count`` of ``starts`` and ``sizes``; they end at ``end`` of the log."""
+
+    rows: Rows
+    starts: Positions
+    sizes: Positions
+    end: int
 
 
 def decode(
@@ -104,8 +114,8 @@ class _SplitDecoder:
             kept = pruning.kept(split.segment, split.begin, split.end, log_end=split.log_end, is_start=split.is_first)
             report.bytes_read += pruning.take_bytes_read()
         with SegmentReader(filesystem, split.segment) as file:
-            if kept is not None and not all(message_of(file, unit.start) == unit[1:] for unit in kept.witnesses):
-                kept = None  # the queues are of another log, or of a tail that was cut
+            if kept is not None and not self._is_of_this_log(file, kept):
+                kept = None
             yield from self._read_split(file, kept)
             report.bytes_read += file.bytes_read
         report.bytes_asked_for += split.end - split.begin
@@ -125,6 +135,26 @@ class _SplitDecoder:
         if not self._stopped:
             report.next = position
             self._look_beyond(file, position)
+
+    def _is_of_this_log(self, file: SegmentReader, kept: Kept) -> bool:
+        """Whether the queues tell of this log, as far as is seen, not of another, or of a tail that was cut."""
+        if not all(message_of(file, unit.start) == unit[1:] for unit in kept.witnesses):
+            return False
+        for begin, end in kept.gaps:
+            position, size_min = begin, 0
+            while position < end:
+                size = max(size_min, min(BLOCK_BYTES, end - position))
+                whole = self._whole_rows(file.read_block(position, size), position, limit=end - position)
+                if whole is not None and kept.named.holds_any(whole.rows):
+                    return False
+                if whole is not None:
+                    position, size_min = whole.end, 0
+                    continue
+                verdict = judge(file, position, check_crc=False)
+                if not verdict.is_record or verdict.end - position <= size_min:
+                    return False  # damage, and what comes of it is for who reads it all
+                size_min = verdict.end - position
+        return True
 
     def _opening(self, file: SegmentReader, kept: Kept | None) -> int | None:
         """Where the split's first record begins, or damage that nobody else reports; None: nowhere."""
@@ -215,23 +245,28 @@ class _SplitDecoder:
 
     def _read_block(self, buffer: pa.Buffer, position: int, *, limit: int) -> tuple[Rows | None, int]:
         """The wanted rows of the records that are whole in the block, and where those records end."""
-        kind = self._split.segment.record_format
-        found = walk(as_array(buffer), position, limit=limit, record_format=kind)
-        if not found.starts.size:
+        whole = self._whole_rows(buffer, position, limit=limit)
+        if whole is None:
             return None, position
-        sizes = np.diff(found.starts, append=found.end)
-        rows = self._rows(buffer, found, sizes, position=position)
-        count = rows.count
-        if not count:
-            return None, position
-        end = position + int(found.starts[count] if count < found.starts.size else found.end)
-        rows = self._check_bodies(self._select(rows))
+        rows, count = self._check_bodies(self._select(whole.rows)), whole.rows.count
         if self._stopped:
-            count = int(np.searchsorted(found.starts, self._report.next - position))
+            count = int(np.searchsorted(whole.starts, self._report.next - position))
         self._report.records += count
         if count:
-            self._report.last = (position + int(found.starts[count - 1]), int(sizes[count - 1]))
-        return rows, end
+            self._report.last = (position + int(whole.starts[count - 1]), int(whole.sizes[count - 1]))
+        return rows, whole.end
+
+    def _whole_rows(self, buffer: pa.Buffer, position: int, *, limit: int) -> "_Whole | None":
+        """The leading records that are whole in the block, and well-formed; None: there is none."""
+        found = walk(as_array(buffer), position, limit=limit, record_format=self._split.segment.record_format)
+        if not found.starts.size:
+            return None
+        sizes = np.diff(found.starts, append=found.end)
+        rows = self._rows(buffer, found, sizes, position=position)
+        if not (count := rows.count):
+            return None
+        end = position + int(found.starts[count] if count < found.starts.size else found.end)
+        return _Whole(rows, found.starts, sizes, end)
 
     def _rows(self, buffer: pa.Buffer, found: Walk, sizes: Positions, *, position: int) -> Rows:
         """The leading records that are well-formed."""

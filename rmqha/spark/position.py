@@ -4,6 +4,7 @@ An offset alone does not: a log that was cut and grew again may have other recor
 """
 
 from dataclasses import dataclass, replace
+from socket import gethostname
 from typing import Any, Final
 
 from rmqha.codec.record.scan import Stop
@@ -58,8 +59,9 @@ class PlannedEnd:
             is_there = self.anchor.offset < open_log(self.file.uri).min_offset  # deleted, as old files are
         if not is_there:
             raise StoreError(
-                f"{self.file.uri} was cut while it was read, as by a failover: the record at {self.anchor.offset} "
-                "is another now, or gone; run the same again"
+                f"{self.file.uri} was cut while it was read, as by a failover, or {gethostname()} sees an older copy "
+                f"of it: the record at {self.anchor.offset} is another there, or gone; run the same again, or let "
+                "every host see the same log"
             )
 
 

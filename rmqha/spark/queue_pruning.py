@@ -9,9 +9,10 @@ Queues may tell of a tail that the log has no more, as in a copy that was made o
 looks (``decoder``) whether witnesses are the messages that queues name: each queue's first and last in each run of
 wanted messages that lie side by side, and in all that is not wanted of the part that is read. Positions in a queue are
 given without gaps: if all of these lie where they are named, as many messages of each queue lie between them as the
-queues say, and there is no room for a wanted one that no queue names (in records of one size; of different sizes they
-would have to add up to the same places). Besides, the last record of a stretch has to be the message that is named, and
-another one to lie behind.
+queues say. If, besides, none of them lies in a gap, where no queue names anything, they fill the places that are named,
+and there is no room for a wanted one that no queue names (in records of one size; of different sizes they would have to
+add up to the same places). Besides, the last record of a stretch has to be the message that is named, and another one
+to lie behind.
 
 Source: spec: commitlog §8
 """
@@ -23,13 +24,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from pyarrow import fs
 
 from rmqha.codec.consume_queue import FILLER_SIZE, UNIT_SIZE
+from rmqha.spark.kept import Kept, Named, Unit
 from rmqha.spark.lane_walk import Positions
 from rmqha.spark.options import ReadOptions
 from rmqha.spark.segments import Segment, store_root
@@ -56,36 +58,6 @@ _UNUSED: Final = 1 << 62
 _QUEUE_ID: Final = re.compile("0|[1-9][0-9]*")
 _LIGHT_QUEUE: Final = "%LMQ%"
 """RocketMQ's queues of this name hold messages of other topics, whose own queues have them as well."""
-
-
-class Unit(NamedTuple):
-    """A record's start, and which message of how many bytes the queue that names it says to lie there."""
-
-    start: int
-    topic: str
-    queue_id: int
-    queue_offset: int
-    size: int
-
-
-class Kept(NamedTuple):
-    """What of a split is to be read.
-
-    Attributes:
-        start: where the first record of the split begins; None: the queues do not tell.
-        ranges: bytes ``[begin, end)``, ascending, none touching the next; each begins at a record or a blank.
-        stop: where the first record behind the split begins, if what is passed over reaches to its end; else its end.
-        lasts: the last record of each stretch that is passed over, by that one's end.
-        witnesses: records that have to be where they are named, or nothing of this is true.
-        cost: of looking at them, in bytes that could be read meanwhile.
-    """
-
-    start: int | None
-    ranges: list[tuple[int, int]]
-    stop: int
-    lasts: dict[int, Unit]
-    witnesses: list[Unit]
-    cost: int
 
 
 @dataclass(frozen=True)
@@ -243,7 +215,17 @@ class _Tiles:
             ranges.append((at, end))
         wanted, others = self._witnesses(begin, end)
         witnesses = [self._unit(tile) for tile in (*known_by, *wanted, *others)]
-        return Kept(start, ranges, max(at, end), lasts, witnesses, WITNESS_COST_BYTES * len(wanted))
+        gaps, named = self._gaps(begin, end)
+        cost = WITNESS_COST_BYTES * len(wanted) + sum(stop - start for start, stop in gaps)
+        return Kept(start, ranges, max(at, end), lasts, witnesses, gaps, named, cost)
+
+    def _gaps(self, begin: int, end: int) -> tuple[list[tuple[int, int]], Named]:
+        """Between tiles that begin in ``[begin, end)``; and what those name."""
+        inside = np.flatnonzero((self.starts >= begin) & (self.starts < end))
+        starts, ends = self.starts[inside], self.ends[inside]
+        gaps = np.flatnonzero(starts[1:] != ends[:-1])
+        named = Named(self.names, self.queues[inside], self.queue_offsets[inside])
+        return list(zip(ends[gaps].tolist(), starts[gaps + 1].tolist(), strict=True)), named
 
     def _witnesses(self, begin: int, end: int) -> tuple[list[int], list[int]]:
         """Of each run of wanted neighbours in ``[begin, end)``, and of all others, each queue's first and last."""

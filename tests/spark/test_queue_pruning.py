@@ -211,14 +211,16 @@ def test_queues_of_a_tail_that_was_cut_are_not_believed(is_ledger: bool, tmp_pat
 
 @pytest.mark.usefixtures("_always")
 @pytest.mark.parametrize("is_ledger", [False, True])
+@pytest.mark.parametrize("missing", [None, "rare", "bbbb"])
 @pytest.mark.parametrize("seed", range(24))
 def test_queues_of_any_tail_that_was_cut_give_the_rows_of_a_full_scan(
-    seed: int, is_ledger: bool, tmp_path: Path
+    seed: int, missing: str | None, is_ledger: bool, tmp_path: Path
 ) -> None:
     """Both tails are of nearly the same messages, in another order; records are of one size, or of one and its double.
 
     The last record of what was passed over was often the one that is named, and wanted ones before it were passed over.
-    So was what began before the end of one that queues had where a part of the log begins.
+    So was what began before the end of one that queues had where a part of the log begins; and, where a queue is
+    missing, what lay in the place of another message, which lay where queues name nothing.
     """
     chance = random.Random(seed)
     wide = seed % 2 * 0.3
@@ -227,8 +229,10 @@ def test_queues_of_any_tail_that_was_cut_give_the_rows_of_a_full_scan(
     new_tail = old_tail.copy()
     for _ in range(chance.choice([1, 2, 3, 20])):
         first, second = sorted((chance.randrange(200), chance.randrange(200)))
-        way = chance.randrange(3)
-        if way == 0:
+        way = chance.randrange(4)
+        if way == 3:
+            new_tail.insert(second, new_tail.pop(first))
+        elif way == 0:
             new_tail[first], new_tail[second] = new_tail[second], new_tail[first]
         elif way == 1:
             new_tail[first] = "rare"
@@ -247,11 +251,36 @@ def test_queues_of_any_tail_that_was_cut_give_the_rows_of_a_full_scan(
         return made
 
     old, new = store("old", common + old_tail), store("new", common + new_tail)
-    shutil.rmtree(new.log.root / "consumequeue")
-    shutil.copytree(old.log.root / "consumequeue", new.log.root / "consumequeue")
+    queues = new.log.root / "consumequeue"
+    shutil.rmtree(queues)
+    shutil.copytree(old.log.root / "consumequeue", queues)
+    if missing is not None:
+        shutil.rmtree(queues / missing, ignore_errors=True)
     expected = scanned(new.log.root, "rare")
     for split_bytes in (1 << 40, 30_000, 3_000):
         assert pruned(new.log.root, "rare", split_bytes) == expected
+
+
+@pytest.mark.usefixtures("_always")
+@pytest.mark.parametrize("is_ledger", [False, True])
+@pytest.mark.parametrize(("first", "second"), [(30, 60), (60, 30), (30, 199), (100, 101)])
+def test_what_no_queue_names_is_not_what_queues_name_elsewhere(
+    first: int, second: int, is_ledger: bool, tmp_path: Path
+) -> None:
+    """The wanted one's queue is missing, and it lies elsewhere since a failover; another took its place."""
+    queues = dict[int, Path]()
+    for place in (first, second):
+        root = tmp_path / str(place)
+        store = Store(LedgerWriter(root) if is_ledger else LogWriter(root))
+        for number in range(200):
+            store.put("rare" if number == place else "much", 0, b"x" * 200)
+        store.dispatch()
+        queues[place] = root / "consumequeue"
+    shutil.rmtree(queues[second])
+    shutil.copytree(queues[first], queues[second])
+    shutil.rmtree(queues[second] / "rare")
+    for split_bytes in (1 << 40, 10_000):
+        assert len(pruned(tmp_path / str(second), "rare", split_bytes)) == 1
 
 
 def test_a_pattern_finds_topics_too(tmp_path: Path) -> None:

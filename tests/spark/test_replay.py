@@ -38,6 +38,7 @@ from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import ChecksumSink, sync
+from rmqha.spark.report import ReadReport
 from rmqha.spark.schema import KAFKA_COLUMNS
 from rmqha.spark.segments import open_filesystem
 from tests import stores
@@ -365,6 +366,61 @@ def test_a_log_that_is_cut_while_it_is_read_is_not_committed(
     assert not list(out.glob("topic=*"))
     run(log.root, out)
     assert offsets(out) == log.offsets
+
+
+@pytest.fixture
+def _some_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_TASK_BYTES_MIN", 1 << 14)
+
+
+@pytest.mark.usefixtures("_some_tasks")
+def test_a_host_that_sees_an_older_copy_of_the_log_loses_nothing(log: LogWriter, tmp_path: Path) -> None:
+    """Of what came since it has zeros, which are no damage to a task that begins there."""
+    store, older, newer = log.root, tmp_path / "older", tmp_path / "newer"
+    while log.end % log.file_size < 1000:
+        log.append(b"before" * 50)
+    shutil.copytree(store, older)
+    for _ in range(50):
+        log.append(b"since" * 50)
+
+    def elsewhere(tasks: Tasks) -> Iterator[task.TaskResult]:
+        assert len(tasks) > 1
+        yield from [task.run_task(one) for one in tasks[:-1]]
+        store.rename(newer)
+        older.rename(store)
+        try:
+            yield task.run_task(tasks[-1])
+        finally:
+            store.rename(older)
+            newer.rename(store)
+
+    out = tmp_path / "out"
+    with pytest.raises(StoreError, match="sees an older copy of it"):
+        run(store, out, around=elsewhere)
+    assert not list(out.glob("topic=*"))
+    run(store, out)
+    assert offsets(out) == log.offsets
+
+
+@pytest.mark.usefixtures("_some_tasks")
+@pytest.mark.parametrize("on_corrupt", [OnCorrupt.FAIL, OnCorrupt.SKIP])
+def test_an_end_in_which_a_task_found_nothing_is_damage(on_corrupt: OnCorrupt, log: LogWriter, tmp_path: Path) -> None:
+    """As through stale pages of a network's file system; the next run would begin behind it."""
+
+    def stale(tasks: Tasks) -> Iterator[task.TaskResult]:
+        results = [task.run_task(one) for one in tasks]
+        last = [result for result in results if result.read.first is not None][-1]
+        assert last is not results[0]
+        last.read = ReadReport(begin=last.read.begin, next=last.read.next)
+        last.files, last.topics = [], {}
+        yield from results
+
+    if on_corrupt is OnCorrupt.FAIL:
+        with pytest.raises(ReplayDamageError, match="no record begins here"):
+            run(log.root, tmp_path / "out", around=stale)
+        return
+    report = run(log.root, tmp_path / "out", around=stale, read={"on_corrupt": on_corrupt})
+    assert [(one.end, one.reason) for one in report.corrupt] == [(log.end, "no record begins here")]
 
 
 def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:

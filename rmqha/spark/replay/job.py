@@ -14,7 +14,7 @@ from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.partitions import plan_tasks
-from rmqha.spark.position import PlannedEnd, Position, blank_behind, last_record_before
+from rmqha.spark.position import Anchor, PlannedEnd, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning, count_topics
 from rmqha.spark.replay.manifest import Manifest, differing_options, encode, kept_options
 from rmqha.spark.replay.options import ReplayOptions
@@ -74,8 +74,9 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
             planned = last_record_before(log, end)
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
-                results = _run(options, log, staging, report=report, progress=progress or _nobody, runner=runner)
-                if (planned_end := PlannedEnd.of(log, planned)) is not None:
+                tasks = _plan(options, log, staging, report=report, planned=planned, parallelism=runner.parallelism)
+                results = _run(tasks, progress=progress or _nobody, runner=runner)
+                if (planned_end := tasks[0].log.planned_end) is not None:
                     planned_end.check()
                 output.check_staged(results)
                 _add_up(report, results, options.read)
@@ -163,11 +164,8 @@ def _started(options: ReplayOptions, report: ReplayReport, progress: OnProgress,
     return runner
 
 
-def _run(
-    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, progress: OnProgress, runner: Runner
-) -> list[TaskResult]:
+def _run(tasks: list[ReplayTask], *, progress: OnProgress, runner: Runner) -> list[TaskResult]:
     """Every task's result, in log order."""
-    tasks = _plan(options, log, staging, report=report, parallelism=runner.parallelism)
     total, messages, done, results = sum(task.log.size for task in tasks), 0, 0, list[TaskResult]()
     for outcome in runner.run(tasks):
         if isinstance(outcome, TaskResult):
@@ -179,7 +177,13 @@ def _run(
 
 
 def _plan(
-    options: ReplayOptions, log: CommitLog, staging: str, *, report: ReplayReport, parallelism: int
+    options: ReplayOptions,
+    log: CommitLog,
+    staging: str,
+    *,
+    report: ReplayReport,
+    planned: Anchor | None,
+    parallelism: int,
 ) -> list[ReplayTask]:
     """Some tasks for each core. Damage is collected first and judged at the end, so that all of it is reported."""
     read = options.read
@@ -194,6 +198,7 @@ def _plan(
         split_bytes=_task_bytes(
             report.end - report.begin, parallelism, topics=count_topics(*open_filesystem(options.store), read)
         ),
+        planned_end=PlannedEnd.of(log, planned),
     )
     return [ReplayTask(task, staging, options.format, written) for task in logs]
 
@@ -213,6 +218,10 @@ def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) 
         CorruptLogError: two tasks disagree about where a record begins, which sound logs cannot cause.
     """
     report.corrupt = sorted(damage for result in results for damage in result.read.corrupt)
+    stopped = bool(report.corrupt) and read.on_corrupt is OnCorrupt.STOP
+    reached = max([result.read.next for result in results if result.read.first is not None], default=report.begin)
+    if reached < report.end and not stopped:
+        report.corrupt.append(CorruptRange(reached, report.end, "no record begins here"))
     if report.corrupt and read.on_corrupt is OnCorrupt.FAIL:
         raise ReplayDamageError(report.corrupt)
     position: int | None = None
@@ -233,5 +242,4 @@ def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) 
         report.files += result.files
         for topic, totals in result.topics.items():
             report.topics.setdefault(topic, TopicTotals()).add(totals)
-    stopped = report.corrupt and read.on_corrupt is OnCorrupt.STOP
     report.end = results[-1].read.next if stopped else max(report.end, position or 0)
