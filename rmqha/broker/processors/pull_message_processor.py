@@ -18,6 +18,7 @@ from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHol
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupManager
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
+from rmqha.broker.visible import PATIENCE_S, comes_soon
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     PullMessageRequestHeader,
@@ -47,6 +48,8 @@ _CODE_OF_STATUS: Final = {
 _MAY_BE_HELD: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 _NEVER_HERE_S: Final = 1.0
 """A slave whose queue begins behind what is asked for lets the consumer wait so long: the master may have it."""
+_OVER: Final = -inf
+"""The deadline of a pull that has been held: it is answered."""
 _BROADCASTING: Final = "BROADCASTING"
 
 
@@ -196,7 +199,11 @@ class PullMessageProcessor:
         subscription: SubscriptionData,
         deadline: float | None,
     ) -> None:
-        """Look, and answer; with a deadline hold what finds nothing until a message arrives or the time is over."""
+        """Look, and answer; with a deadline hold what finds nothing until a message arrives or the time is over.
+
+        Without one, too, if its queue has acknowledged messages that can be seen after a flush: who reads a queue to
+        its end would leave them out.
+        """
         begun_at = trio.current_time()
         result = self._store.get_message(
             header.topic,
@@ -211,7 +218,9 @@ class PullMessageProcessor:
             self._demand_flush()
         if code == ResponseCode.PULL_OFFSET_MOVED and result.max_offset < header.queue_offset:
             code, result = self._beyond_the_end(header, result)
-        if deadline is None or not (code in _MAY_BE_HELD or self._is_late(code)):
+        if deadline is None and code == ResponseCode.PULL_NOT_FOUND and self._comes_soon(header, result):
+            deadline = begun_at + PATIENCE_S
+        if deadline in {None, _OVER} or not (code in _MAY_BE_HELD or self._is_late(code)):
             self._answer(connection, request, header, group=group, result=result, code=code)
             return
         if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
@@ -223,6 +232,9 @@ class PullMessageProcessor:
         if self._is_late(code) and header.queue_offset < result.min_offset:
             deadline = min(deadline, trio.current_time() + _NEVER_HERE_S)
         self._hold(connection, request, header, subscription, deadline, result.max_offset)
+
+    def _comes_soon(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
+        return comes_soon(self._store, header.topic, header.queue_id, seen_end=result.max_offset)
 
     def _is_late(self, code: ResponseCode) -> bool:
         """Whether this slave lacks what the consumer asks for: it would ask again and again without a pause."""
@@ -252,7 +264,7 @@ class PullMessageProcessor:
 
         def retry(arrived: bool) -> None:
             if not connection.closed:
-                again = deadline if arrived else None
+                again = deadline if arrived else _OVER
                 with connection.fenced(request):
                     if not self._access.is_open:
                         self._access.check(asker, *to_pull(header.topic, header.consumer_group))

@@ -4,7 +4,13 @@ Source: spec: remoting §2.5, codes 14, 15, 29, 30, 31, 32, 33; rocketmq-all-4.9
 QueryMessageProcessor.java, ConsumerManageProcessor.java.
 """
 
+from collections.abc import Callable
+
+import trio
+
+from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.visible import PATIENCE_S, comes_soon
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     EarliestMsgStoretimeResponseHeader,
@@ -26,9 +32,12 @@ from rmqha.store.message_store import DefaultMessageStore
 class QueryProcessor:
     """Answers from the consume queues and the log; an unknown queue has offsets 0, as in RocketMQ."""
 
-    def __init__(self, store: DefaultMessageStore, offsets: ConsumerOffsetManager) -> None:
+    def __init__(
+        self, store: DefaultMessageStore, offsets: ConsumerOffsetManager, holds: PullRequestHoldService
+    ) -> None:
         self._store = store
         self._offsets = offsets
+        self._holds = holds
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes this processor answers."""
@@ -40,12 +49,49 @@ class QueryProcessor:
         dispatcher.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query_consumer_offset)
         dispatcher.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_consumer_offset)
 
-    def get_max_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """30: the offset the next message of the queue will get, as far as it can be seen; more of it can be soon."""
+    def get_max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """30: the offset the next message of the queue will get, as far as it can be seen."""
         header = decode_header(QueueRequestHeader, request)
-        if self._store.reput_from_offset < self._store.max_offset:
-            self._store.request_flush()
-        return _offset(self._store.get_max_offset_in_queue(header.topic, header.queue_id))
+        return self._once_visible(
+            connection,
+            request,
+            header.topic,
+            header.queue_id,
+            lambda: self._store.get_max_offset_in_queue(header.topic, header.queue_id),
+        )
+
+    def _once_visible(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        topic: str,
+        queue_id: int,
+        offset: Callable[[], int],
+    ) -> RemotingCommand | None:
+        """Answer once all of the queue can be seen, or soon: who reads up to there leaves nothing acknowledged out."""
+        seen_end = self._store.get_max_offset_in_queue(topic, queue_id)
+        if not comes_soon(self._store, topic, queue_id, seen_end=seen_end):
+            return _offset(offset())
+        self._store.request_flush()
+        request = connection.let_go(request)
+
+        def answer(_arrived: bool) -> None:
+            if not connection.closed:
+                with connection.fenced(request):
+                    connection.respond(
+                        request, ResponseCode.SUCCESS, ext_fields=encode_header(OffsetResponseHeader(offset()))
+                    )
+
+        self._holds.suspend_pull_request(
+            topic,
+            queue_id,
+            offset=self._store.next_queue_offset(topic, queue_id) - 1,
+            queue_end=seen_end,
+            deadline=trio.current_time() + PATIENCE_S,
+            retry=answer,
+            peer=connection.peer,
+        )
+        return None
 
     def get_min_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """31: the offset of the oldest message that is still there."""
@@ -60,11 +106,16 @@ class QueryProcessor:
             ResponseCode.SUCCESS, ext_fields=encode_header(EarliestMsgStoretimeResponseHeader(time_ms))
         )
 
-    def search_offset_by_timestamp(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def search_offset_by_timestamp(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """29: the offset stored nearest to a time."""
         header = decode_header(SearchOffsetRequestHeader, request)
-        return _offset(
-            self._store.get_offset_in_queue_by_time(header.topic, header.queue_id, timestamp_ms=header.timestamp)
+        topic, queue_id, time_ms = header.topic, header.queue_id, header.timestamp
+        return self._once_visible(
+            connection,
+            request,
+            topic,
+            queue_id,
+            lambda: self._store.get_offset_in_queue_by_time(topic, queue_id, timestamp_ms=time_ms),
         )
 
     def view_message_by_id(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:

@@ -6,6 +6,7 @@ import pytest
 from trio.testing import MockClock
 
 from rmqha.broker.processors.query_processor import QueryProcessor
+from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, ViewMessageRequestHeader, encode_header
@@ -28,7 +29,7 @@ class CleanedStore:
 
 def test_a_new_group_does_not_begin_at_0_if_the_queue_does_not() -> None:
     """It would be told to start over at what is there, as if it had lost messages."""
-    processor = QueryProcessor(CleanedStore(), ConsumerOffsetManager())  # type: ignore[arg-type]
+    processor = QueryProcessor(CleanedStore(), ConsumerOffsetManager(), PullRequestHoldService())  # type: ignore[arg-type]
     header = QueryConsumerOffsetRequestHeader("g", "t", 0)
     request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
     answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
@@ -49,7 +50,7 @@ def test_a_negative_commit_says_nothing(store: CleanedStore, code: int) -> None:
     offsets.commit_offset("g", "t", 0, offset=-1)
     header = QueryConsumerOffsetRequestHeader("g", "t", 0)
     request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
-    answer = QueryProcessor(store, offsets).query_consumer_offset(None, request)  # type: ignore[arg-type]
+    answer = QueryProcessor(store, offsets, PullRequestHoldService()).query_consumer_offset(None, request)  # type: ignore[arg-type]
     assert (answer.code, answer.ext_fields.get("offset")) == (code, None if code else "0")
 
 
@@ -75,7 +76,7 @@ class Client:
 
 def test_a_message_that_is_looked_up_is_not_copied() -> None:
     """It may have 4 MiB, and a thousand clients that do not read may ask for it."""
-    processor, client = QueryProcessor(MappedStore(), ConsumerOffsetManager()), Client()  # type: ignore[arg-type]
+    processor, client = QueryProcessor(MappedStore(), ConsumerOffsetManager(), PullRequestHoldService()), Client()  # type: ignore[arg-type]
     request = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, 7, ext_fields=encode_header(ViewMessageRequestHeader(0)))
     request.size = 200
     assert processor.view_message_by_id(client, request) is None  # type: ignore[arg-type]

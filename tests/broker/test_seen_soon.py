@@ -1,0 +1,103 @@
+"""Who reads a queue to its end, and does not wait there, leaves nothing out that was acknowledged before."""
+
+from collections.abc import Callable
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import QueueRequestHeader, SearchOffsetRequestHeader, encode_header
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.remoting.client import RemotingClient
+from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_net import SimNet
+
+ROLES = ["ASYNC_MASTER", "SYNC_MASTER"]
+FAR_FUTURE_MS = 4_000_000_000_000
+
+
+async def send(client: RemotingClient, count: int, *, topic: str = "t") -> None:
+    for _ in range(count):
+        assert (await ask(client, send_request(b"x", topic=topic))).code in {
+            ResponseCode.SUCCESS,
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+        }
+
+
+async def drain(client: RemotingClient) -> int:
+    """Pull until nothing more is found."""
+    at = 0
+    while (answer := await ask(client, pull_request(at))).code == ResponseCode.SUCCESS:
+        at = int(answer.ext_fields["nextBeginOffset"])
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert answer.ext_fields["maxOffset"] == str(at)
+    return at
+
+
+def max_offset(topic: str = "t") -> RemotingCommand:
+    return RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields=encode_header(QueueRequestHeader(topic, 0)))
+
+
+def last_offset() -> RemotingCommand:
+    header = SearchOffsetRequestHeader("t", 0, FAR_FUTURE_MS)
+    return RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext_fields=encode_header(header))
+
+
+@pytest.mark.parametrize("pause_s", [0, 1, 6])
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("first", [drain, max_offset, last_offset])
+async def test_all_that_was_acknowledged_is_there_for_the_first_who_asks(
+    first: Callable[..., object], role: str, pause_s: float, autojump_clock: MockClock
+) -> None:
+    """A flush is up to 10 s away where little was written: it was not waited for."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": role})
+    async with machine.broker(), machine.client() as client:
+        await send(client, 20)
+        assert await drain(client) == 20
+        await send(client, 20)
+        await trio.sleep(pause_s)
+        begun_at = trio.current_time()
+        if first is drain:
+            assert await drain(client) == 40
+        else:
+            answer = await ask(client, max_offset() if first is max_offset else last_offset())
+            assert answer.ext_fields["offset"] == ("40" if first is max_offset else "39")
+        assert trio.current_time() - begun_at < 0.3
+
+
+async def test_nobody_waits_for_what_other_queues_have(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    async with machine.broker() as broker, machine.client() as client:
+        await send(client, 1, topic="other")
+        await send(client, 1)
+        assert await drain(client) == 1
+        machine.disk.faults.hung_until = trio.current_time() + 5
+        await send(client, 1, topic="other")
+        assert broker.store.reput_from_offset < broker.store.max_offset
+        begun_at = trio.current_time()
+        assert (await ask(client, pull_request(1))).code == ResponseCode.PULL_NOT_FOUND
+        assert (await ask(client, max_offset())).ext_fields["offset"] == "1"
+        assert trio.current_time() - begun_at < 0.1
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_what_cannot_be_seen_soon_is_not_waited_for_long(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, has_room: bool
+) -> None:
+    """The disk hangs; and where too many wait already, nobody waits."""
+    if not has_room:
+        monkeypatch.setattr("rmqha.broker.pull_request_hold_service.HELD_MAX", 0)
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    async with machine.broker() as broker, machine.client() as client:
+        await send(client, 1)
+        assert (await ask(client, pull_request(0, suspend_ms=1000))).body or not has_room
+        await trio.sleep(11)
+        machine.disk.faults.hung_until = trio.current_time() + 5
+        await send(client, 1)
+        for request in (pull_request(1), max_offset(), last_offset()):
+            begun_at = trio.current_time()
+            answer = await ask(client, request)
+            assert trio.current_time() - begun_at < (0.6 if has_room else 0.1)
+            assert answer.ext_fields.get("offset", answer.ext_fields.get("maxOffset")) in {"0", "1"}
+        assert broker.holds.held == 0
