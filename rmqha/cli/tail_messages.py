@@ -157,7 +157,9 @@ async def _follow(consumer: Consumer, ends: dict[MessageQueue, int], printer: _P
 
 def _in_words(plan: TailPlan, error: BaseException) -> CliError:
     if isinstance(error, NoRouteError):
-        hint = "is the topic's name right? 'rmqha send' makes a topic with its first message"
+        is_closed = "its permission is without r" in str(error)
+        opened = f"'rmqha topics update {plan.topic} --perm rw' lets it be read and sent to again"
+        hint = opened if is_closed else "is the topic's name right? 'rmqha send' makes a topic with its first message"
         return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)
     if isinstance(error, RemotingError):
         return UnreachableError(plan.address, str(error))

@@ -18,7 +18,7 @@ from rmqha.client.process_queue import ProcessQueue, check_offset
 from rmqha.client.pull_api import PullApi, Pulled
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.client.start import Start, check_start, find_start
-from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicRoutes, readable_queues, split_addresses
+from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicRoutes, nothing_to_read, readable_queues, split_addresses
 from rmqha.client.unanswered import Unanswered
 from rmqha.codec.acl import SessionCredentials
 from rmqha.codec.record.message import StoredMessage
@@ -308,7 +308,7 @@ class Consumer:
             await self._add(queue)
         self._gone.note_route([queue for queue, _ in self._errors], route)
         if not self._states:
-            raise NoRouteError(f"topic {self.topic} has no queue that may be read")
+            raise nothing_to_read(self.topic, route)
         self._refresh_at = trio.current_time() + REFRESH_AFTER_S
 
     async def _add(self, queue: MessageQueue) -> None:

@@ -1,6 +1,7 @@
 """TopicRoutes: which brokers hold a topic's queues, as the given addresses tell."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,6 +20,7 @@ from rmqha.codec.route import (
     BrokerData,
     QueueData,
     TopicRouteData,
+    decode_cluster_info,
     decode_route,
 )
 from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
@@ -142,6 +144,21 @@ class TopicRoutes:
             return error
         return self._limited_to(address, route) if self._named_only else route
 
+    async def _is_no_broker_registered(self) -> bool:
+        """Whether all name servers that answer know of none; a broker knows of itself."""
+        known: list[bool] = []
+
+        async def ask(address: str) -> None:
+            request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+            with suppress(RmqhaError):
+                response = await self._connections.invoke(address, request, timeout_s=self._timeout_s)
+                known.append(response.code != ResponseCode.SUCCESS or bool(decode_cluster_info(response.body)))
+
+        async with trio.open_nursery() as nursery:
+            for address in self._addresses:
+                nursery.start_soon(ask, address)
+        return bool(known) and not any(known)
+
     def _limited_to(self, address: str, route: TopicRouteData) -> TopicRouteData:
         """The route as if the broker that was asked were the only one; brokers rank by the order of the addresses."""
         rank = self._addresses.index(address)
@@ -162,8 +179,10 @@ class TopicRoutes:
             try:
                 route = await self.find(AUTO_CREATE_TOPIC_KEY_TOPIC, needs_master=True)
             except NoRouteError as error:
-                told = "no broker known there makes topics (autoCreateTopicEnable), or none is registered there"
-                retryable = unknown.retryable or error.retryable
+                told, retryable = "no broker known there makes topics (autoCreateTopicEnable)", unknown.retryable
+                if await self._is_no_broker_registered():  # as while the only one is restarted
+                    told, retryable = "no broker is registered there now: is one running?", True
+                retryable = retryable or error.retryable
                 raise NoRouteError(f"{unknown}; {told}", retryable=retryable) from None
             queue_nums_max = default_queue_nums
         masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
@@ -188,6 +207,13 @@ def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
         if data.perm & PERM_READ
         for queue_id in range(data.read_queue_nums)
     ]
+
+
+def nothing_to_read(topic: str, route: TopicRouteData) -> NoRouteError:
+    """What to raise where the route has no queue for consumers."""
+    is_closed = bool(route.queue_datas) and not any(data.perm & PERM_READ for data in route.queue_datas)
+    told = "may not be read: its permission is without r" if is_closed else "has no queue that may be read"
+    return NoRouteError(f"topic {topic} {told}")
 
 
 def _does(route: TopicRouteData, needs_master: bool) -> bool:

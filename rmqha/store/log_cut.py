@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
+from rmqha.codec.record.layout import encode_blank
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import scan_records
 from rmqha.errors import StoreError
@@ -79,7 +80,9 @@ def _check_size(segment: Segment, file_size: int) -> None:
 
 
 def _check_alone(disk: Disk, root: str, segment: Segment) -> None:
-    """None behind it tells how long it was; what is not used yet is zero."""
+    """None behind it tells how long it was, but the blank that a full one ends with; what is not used yet is zero."""
+    if _ends_with_its_blank(segment):
+        return
     known = known_end(disk, root)
     if known.offset > segment.end_offset or _ends_within_a_record(segment):
         raise StoreError(
@@ -88,14 +91,25 @@ def _check_alone(disk: Disk, root: str, segment: Segment) -> None:
         )
 
 
-def _ends_within_a_record(segment: Segment) -> bool:
-    """Whether the last good record is followed by one that leads beyond the file's end, or by a part of its head."""
+def _last_end(segment: Segment) -> int:
+    """Where the last good record ends."""
     end, at = 0, find_record(segment.view(), 0, segment.size, phy_offset_base=segment.offset)
     while at is not None:
         end = segment.scan(at, segment.size).end
         at = find_record(segment.view(), end, segment.size, phy_offset_base=segment.offset)
+    return end
+
+
+def _ends_within_a_record(segment: Segment) -> bool:
+    """Whether the last good record is followed by one that leads beyond the file's end, or by a part of its head."""
+    end = _last_end(segment)
     size = int.from_bytes(bytes(segment.view()[end : end + 4]).ljust(4, b"\0"), "big", signed=True)
     return end + size > segment.size or (end + _HEAD > segment.size and any(segment.view()[end:]))
+
+
+def _ends_with_its_blank(segment: Segment) -> bool:
+    end = _last_end(segment)
+    return bytes(segment.view()[end : end + _HEAD]) == encode_blank(segment.size - end)
 
 
 def _check_boundary(segment: Segment, offset: int) -> None:

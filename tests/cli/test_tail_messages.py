@@ -229,3 +229,17 @@ def test_a_line_of_json_has_the_body_as_text_or_base64() -> None:
     binary = json.loads(json_line(message(Q0, 3, body=b"\xff\x00")))
     assert binary["bodyBase64"] == "/wA="
     assert (binary["queueOffset"], binary["bodyLength"]) == (3, 2)
+
+
+async def test_a_topic_that_may_not_be_read_is_told_as_that(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name was called into question."""
+    broker = FakeBroker()
+    broker.topics["T"], broker.perm = 4, 2
+    async with cluster_of(broker) as cluster:
+        monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
+        failure = await tail_messages(plan(broker))
+    assert failure is not None
+    assert failure.why == "topic T may not be read: its permission is without r"
+    assert "'rmqha topics update T --perm rw'" in str(failure.hint)

@@ -27,6 +27,9 @@ from tests.fakes import MemoryNetwork
 MESSAGE = Message("T", b"x")
 
 
+ONE_BROKER = b'{"brokerAddrTable":{"a":{"brokerAddrs":{"0":"h:1"},"brokerName":"a","cluster":"c"}}}'
+
+
 @asynccontextmanager
 async def producing(network: MemoryNetwork, addresses: str) -> AsyncIterator[tuple[Producer, trio.Nursery]]:
     with trio.fail_after(1000):
@@ -197,3 +200,35 @@ async def test_a_broker_that_refuses_many_sends_is_not_asked_for_its_route_by_ea
                 await producer.send(MESSAGE, retries=0)
             await trio.sleep(0.02)
         assert len(asked) <= 4
+
+
+@pytest.mark.parametrize(
+    ("brokers", "is_retried"), [(b'{"brokerAddrTable":{}}', True), (ONE_BROKER, False), (None, False)]
+)
+async def test_while_no_broker_is_registered_a_topic_may_yet_be_known(
+    brokers: bytes | None, is_retried: bool, autojump_clock: MockClock
+) -> None:
+    """As while the only one is restarted: a job that sends ended at once, though it was told to try for a minute."""
+    network, broker, name_server = MemoryNetwork(), FakeBroker(), FakeBroker(port=9876)
+    broker.topics["T"] = 1
+    name_server.addrs, name_server.auto_create = {0: broker.address}, False
+    if brokers is not None:
+        answer = RemotingCommand(ResponseCode.SUCCESS, body=brokers)
+        name_server.register(RequestCode.GET_BROKER_CLUSTER_INFO, lambda *_: answer)
+    async with producing(network, name_server.address) as (producer, nursery):
+        for one in (broker, name_server):
+            nursery.start_soon(one.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+
+        async def register() -> None:
+            await trio.sleep(3)
+            name_server.topics["T"] = 1
+
+        nursery.start_soon(register)
+        if is_retried:
+            assert (await producer.send(MESSAGE, retries=16)).is_ok
+        else:
+            with pytest.raises(NoRouteError, match="no broker known there makes topics") as caught:
+                await producer.send(MESSAGE, retries=16)
+            assert not caught.value.retryable
+            assert trio.current_time() < 1

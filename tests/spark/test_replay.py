@@ -38,7 +38,7 @@ from rmqha.spark.replay.output import Output
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile
 from rmqha.spark.replay.sink import ChecksumSink, sync
-from rmqha.spark.report import ReadReport
+from rmqha.spark.report import CorruptRange, ReadReport
 from rmqha.spark.schema import KAFKA_COLUMNS
 from rmqha.spark.segments import open_filesystem
 from tests import stores
@@ -421,6 +421,25 @@ def test_an_end_in_which_a_task_found_nothing_is_damage(on_corrupt: OnCorrupt, l
         return
     report = run(log.root, tmp_path / "out", around=stale, read={"on_corrupt": on_corrupt})
     assert [(one.end, one.reason) for one in report.corrupt] == [(log.end, "no record begins here")]
+
+
+@pytest.mark.usefixtures("_some_tasks")
+def test_a_part_in_which_a_task_found_nothing_is_damage_beside_other_damage(log: LogWriter, tmp_path: Path) -> None:
+    damaged = log.offsets[2]
+    log.write(damaged + 88 + 10, b"\xff")
+
+    def stale(tasks: Tasks) -> Iterator[task.TaskResult]:
+        results = [task.run_task(one) for one in tasks]
+        middle = [result for result in results if result.read.first is not None][2]
+        expected.append(CorruptRange(middle.read.first or 0, middle.read.next, "no record begins here"))
+        middle.read = ReadReport(begin=middle.read.begin, next=middle.read.next)
+        middle.files, middle.topics = [], {}
+        yield from results
+
+    expected = list[CorruptRange]()
+    report = run(log.root, tmp_path / "out", around=stale, read={"on_corrupt": OnCorrupt.SKIP})
+    assert [one.start for one in report.corrupt] == [damaged, expected[0].start]
+    assert report.corrupt[1:] == expected
 
 
 def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:

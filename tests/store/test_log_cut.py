@@ -245,6 +245,19 @@ def test_a_file_alone_that_is_full_is_sound(root: Path) -> None:
     assert plan_cut(OsDisk(), str(root), str(root / "commitlog"), last).records == 1
 
 
+def test_a_full_file_whose_followers_were_removed_is_cut_at_its_end(root: Path) -> None:
+    """Its start names that offset, and the page this command; it was told to have been longer."""
+    for path in sorted((root / "commitlog").iterdir())[1:]:
+        path.unlink()
+    with pytest.raises(CorruptLogError, match="at physical offset 65536"):
+        open_store(root, "rolled").load()
+    assert cut(root, 65536) == LogCut(65536, 0, 0)
+    store = open_store(root, "rolled")
+    store.load()
+    assert store.max_offset == 65536
+    store.close()
+
+
 @pytest.mark.parametrize("size", [32768, 1 << 20])
 def test_files_that_are_there_tell_better_than_a_person_how_long_one_is(root: Path, size: int) -> None:
     with pytest.raises(StoreError, match="say 65536"):

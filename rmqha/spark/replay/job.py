@@ -210,6 +210,17 @@ def _task_bytes(total: int, parallelism: int, *, topics: int) -> int:
     return max(size, min(math.ceil(total / tasks), _TASK_BYTES_OF_MANY_TOPICS))
 
 
+def _unread(report: ReplayReport, results: list[TaskResult]) -> list[CorruptRange]:
+    """What lies between the parts that were read, or behind the last one: a task found no record there."""
+    found = list[CorruptRange]()
+    read = [result.read for result in results if result.read.first is not None]
+    begins = [*(part.first or 0 for part in read[1:]), report.end]
+    for end, begin in zip([part.next for part in read], begins, strict=bool(read)):
+        if end < begin:
+            found.append(CorruptRange(end, begin, "no record begins here"))
+    return found
+
+
 def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) -> None:
     """Totals of all tasks; their parts of the log must meet.
 
@@ -219,16 +230,14 @@ def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) 
     """
     report.corrupt = sorted(damage for result in results for damage in result.read.corrupt)
     stopped = bool(report.corrupt) and read.on_corrupt is OnCorrupt.STOP
-    reached = max([result.read.next for result in results if result.read.first is not None], default=report.begin)
-    if reached < report.end and not stopped:
-        report.corrupt.append(CorruptRange(reached, report.end, "no record begins here"))
+    report.corrupt += [] if stopped else _unread(report, results)
     if report.corrupt and read.on_corrupt is OnCorrupt.FAIL:
         raise ReplayDamageError(report.corrupt)
     position: int | None = None
     for result in results:
         first = result.read.first
-        if None not in (position, first) and position != first and not report.corrupt:
-            raise CorruptLogError(position or 0, f"the next part of the log begins at {first}")
+        if position is not None and first is not None and first < position and not report.corrupt:
+            raise CorruptLogError(position, f"the next part of the log begins at {first}")
         if first is not None:
             position = result.read.next
         report.records += result.read.records
