@@ -1,6 +1,8 @@
 """The sink without Spark: its options, how rows become messages, and how these are sent until they are safe."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -204,9 +206,59 @@ def test_what_may_pass_is_tried_again_and_what_is_not_safe_is_sent_again() -> No
     sending, clock = sender(producer)
     sending.send(numbered(3))
     assert (sending.sent.rows, sending.sent.again) == (3, 4)
-    assert producer.taken == [b"1", b"2", b"1", b"0"]
-    assert producer.runs == [3, 2, 1, 1]
+    assert producer.taken == [b"1", b"2", b"0", b"1"]
+    assert producer.runs == [3, 1, 1, 1, 1]
     assert 0 < clock.now < 60
+
+
+class AwayProducer(FakeProducer):
+    """Its brokers' slave is away until ``back_at``; ``gone`` are topics without a route."""
+
+    def __init__(self, clock: "Clock", *, back_at: float) -> None:
+        super().__init__()
+        self.clock, self.back_at = clock, back_at
+        self.gone: set[str] = set()
+
+    def _outcome(self, message: Message) -> SendOutcome:
+        if message.topic in self.gone:
+            return NoRouteError("", retryable=True)
+        is_away = self.clock() < self.back_at
+        self.answers = [SendStatus.SLAVE_NOT_AVAILABLE if is_away else SendStatus.SEND_OK]
+        return super()._outcome(message)
+
+
+def test_while_a_slave_is_away_the_log_is_not_filled_with_copies() -> None:
+    """Each row came once more every two seconds."""
+    clock = Clock()
+    producer = AwayProducer(clock, back_at=40)
+    sending = Sender(producer, accept_stored=False, retry_for_s=60, now=clock, sleep=clock.sleep)
+    sending.send(numbered(300))
+    copies = Counter(producer.taken)
+    assert len(copies) == 300
+    assert sorted(copies.values())[-2:] == [2, copies[b"0"]]
+    assert sending.sent.rows == 300
+    assert sending.sent.again == len(producer.taken) - 300
+
+
+def test_how_much_is_in_the_log_is_told_when_none_of_it_is_safe() -> None:
+    clock = Clock()
+    producer = AwayProducer(clock, back_at=1000)
+    sending = Sender(producer, accept_stored=False, retry_for_s=60, now=clock, sleep=clock.sleep)
+    with pytest.raises(MQClientError, match=r"row 0 of .* 299 other rows of it are in the log"):
+        sending.send(numbered(300))
+
+
+def test_a_topic_that_has_no_route_holds_no_other_one_up() -> None:
+    clock = Clock()
+    producer = AwayProducer(clock, back_at=5)
+    producer.gone = {"other"}
+    sending = Sender(producer, accept_stored=False, retry_for_s=60, now=clock, sleep=clock.sleep)
+    rows = numbered(9)
+    for row in rows[:3]:
+        row.message = replace(row.message, topic="other")
+    with pytest.raises(MQClientError, match=r"row 0 of .* was not sent to topic other.* 6 other rows of it are"):
+        sending.send(rows)
+    assert set(producer.taken) == {b"%d" % number for number in range(3, 9)}
 
 
 def test_many_that_failed_wait_together() -> None:

@@ -17,6 +17,9 @@ _FIRST_PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 2.0
 
 
+_Problem = tuple[Row, RmqhaError]
+
+
 class Sends(Protocol):
     """What is needed of a SyncProducer."""
 
@@ -55,6 +58,8 @@ class Sender:
         self._now = now
         self._sleep = sleep
         self.sent = Sent()
+        self._unsafe: set[int] = set()
+        """Rows that a broker stored at their last try, and did not call safe."""
 
     def send(self, rows: Iterable[Row]) -> None:
         """All of them.
@@ -66,7 +71,10 @@ class Sender:
             self._send_run(run)
 
     def _send_run(self, run: Sequence[Row]) -> None:
-        """What failed, and may pass, is sent again together, after one pause for all of it."""
+        """What failed, and may pass, is sent again: after each pause one row of each topic, then the others.
+
+        What a broker stored and did not call safe is in its log each time: while a slave is away, one row is.
+        """
         backoff = Backoff(random.random, first_s=_FIRST_PAUSE_S, max_s=_PAUSE_S_MAX)
         problems = self._try_once(run)
         deadline = self._now() + self._retry_for_s
@@ -77,13 +85,30 @@ class Sender:
                 if is_late or not problem.retryable:
                     raise self._failed(row, problem) from problem
             self._sleep(pause_s)
-            self.sent.again += len(problems)
-            problems = self._try_once([row for row, _ in problems])
+            problems = self._try_again(problems)
 
-    def _try_once(self, rows: Sequence[Row]) -> list[tuple[Row, RmqhaError]]:
+    def _try_again(self, problems: list[_Problem]) -> list[_Problem]:
+        firsts = list({row.message.topic: row for row, _ in reversed(problems)}.values())
+        failed = self._repeat(firsts)
+        waiting = {row.message.topic for row, _ in failed}
+        tried = {row.number for row in firsts}
+        others = [(row, problem) for row, problem in problems if row.number not in tried]
+        failed += [one for one in others if one[0].message.topic in waiting]
+        failed += self._repeat([row for row, _ in others if row.message.topic not in waiting])
+        return sorted(failed, key=lambda one: one[0].number)
+
+    def _repeat(self, rows: Sequence[Row]) -> list[_Problem]:
+        self.sent.again += len(rows)
+        return self._try_once(rows) if rows else []
+
+    def _try_once(self, rows: Sequence[Row]) -> list[_Problem]:
         """Those that do not count as sent, and why."""
         outcomes = list(self._producer.send_many([row.message for row in rows], window=_UNANSWERED_MAX))
         judged = [(row, self._problem(outcome)) for row, outcome in zip(rows, outcomes, strict=True)]
+        for row, problem in judged:
+            self._unsafe.discard(row.number)
+            if isinstance(problem, _NotSafeError):
+                self._unsafe.add(row.number)
         problems = [(row, problem) for row, problem in judged if problem is not None]
         self.sent.rows += len(rows) - len(problems)
         return problems
@@ -102,10 +127,11 @@ class Sender:
     def _failed(self, row: Row, problem: RmqhaError) -> MQClientError:
         tried = f", tried for {self._retry_for_s:g} s" if problem.retryable else ""
         place = (row.message.properties or {}).get(ROW_ID, "").rpartition(":")[0].rpartition(":")[0]
+        there = self.sent.rows + len(self._unsafe - {row.number})
         return MQClientError(
             f"row {row.number} of partition {place} was not sent to topic {row.message.topic}{tried}: {problem}. "
-            f"{self.sent.rows} other rows of it are in the log and stay there; when they are written again, they come "
-            f"twice, with the same property {ROW_ID} if it is the same write"
+            f"{there} other rows of it are in the log and stay there; when they are written again, they come "
+            f"once more, with the same property {ROW_ID} if it is the same write"
         )
 
 
