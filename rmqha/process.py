@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from math import floor
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -29,6 +30,7 @@ logger = structlog.get_logger()
 _STDERR: Final = 2
 """A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
 _EXPIRES_SOON_S: Final = 14 * 24 * 3600.0
+_LOOKS_S: Final = 60.0
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Messages make no reference cycles; a rare collection is enough, and keeps its pauses out of the tail latency."""
 
@@ -110,6 +112,7 @@ async def serve(
             beating.start_soon(manager.beat)
             beating.start_soon(tell_of_stalls)
             beating.start_soon(_read_certificates, hangups)
+            beating.start_soon(tell_of_expiry)
             async with trio.open_nursery() as running:
                 await running.start(run)
                 warn_of_expiry(now_s=time.time())
@@ -130,6 +133,28 @@ def warn_of_expiry(*, now_s: float) -> None:
         )  # fmt: skip
     else:
         logger.warning("certificates.expiring", path=first.path, days_left=days, see="docs/security.md")
+
+
+async def tell_of_expiry(*, now_s: Callable[[], float] = time.time) -> None:
+    """As :func:`warn_of_expiry`, once a day and when the certificate ends, until cancelled.
+
+    Certificates go by the wall clock: it is looked at each minute. What is so at the start was told then.
+    """
+    told = _expiry(now_s())
+    while True:
+        await trio.sleep(_LOOKS_S)
+        present = _expiry(now_s())
+        if present not in {None, told}:
+            warn_of_expiry(now_s=now_s())
+        told = present
+
+
+def _expiry(now_s: float) -> tuple[str, int] | None:
+    """Which certificate ends within two weeks, and in how many days: negative once it has ended."""
+    first = certificates.first_to_expire()
+    if first is None or first.at_s - now_s >= _EXPIRES_SOON_S:
+        return None
+    return first.path, floor((first.at_s - now_s) / 86_400)
 
 
 async def _read_certificates(hangups: trio.MemoryReceiveChannel[None]) -> None:

@@ -7,8 +7,10 @@ from weakref import WeakSet
 
 import pytest
 import structlog.testing
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from rmqha import certificates
 from rmqha.certificate_expiry import expires_at
@@ -17,7 +19,7 @@ from rmqha.cli.doctor_host import check_certificates
 from rmqha.cli.finding import FAIL, OK, WARN
 from rmqha.cli.pages import Page
 from rmqha.cli.verdict import judge
-from rmqha.process import warn_of_expiry
+from rmqha.process import tell_of_expiry, warn_of_expiry
 from tests.cli.facts import connection, master
 from tests.settings import config
 from tests.test_tls import Pki
@@ -92,6 +94,25 @@ async def test_the_certificate_that_ends_first_is_the_processs_and_is_read_again
         ("certificates.expiring", "warning", second.cert, 13.0),
         ("certificates.expired", "error", second.cert, -1.0),
     ]
+    del kept
+
+
+@pytest.mark.parametrize("days", [15.0, 2.5])
+async def test_a_process_that_runs_on_tells_it_once_a_day(
+    days: float, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It told of it at its start alone, which may be months ago."""
+    authority = Pki(tmp_path)
+    options = authority.options("a")
+    kept = Certificates(options)
+    first = first_to_expire()
+    assert first is not None
+    begun_at, wall = trio.current_time(), first.at_s - days * DAY_S
+    with structlog.testing.capture_logs() as logs, trio.move_on_after((days + 1.5) * DAY_S):
+        await tell_of_expiry(now_s=lambda: wall + trio.current_time() - begun_at)
+    told = [(one["event"], round(one["days_left"])) for one in logs]
+    assert told[-2:] == [("certificates.expired", 0), ("certificates.expired", -1)]
+    assert [event for event, _ in told[:-2]] == ["certificates.expiring"] * int(min(days, 14))
     del kept
 
 

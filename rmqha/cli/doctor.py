@@ -99,7 +99,7 @@ def _findings(config: "BrokerConfig", *, timeout_s: float) -> "list[Finding]":
         *peers.check_relations(config),
         *check_addresses(config),
         *peers.check_peers(config, log, is_empty=is_empty, timeout_s=timeout_s),
-        *(() if is_running else check_broker_id(config, timeout_s=timeout_s)),
+        *(() if is_running or tenant is not None else check_broker_id(config, timeout_s=timeout_s)),
         *check_members(config, timeout_s=timeout_s),
         *check_masters(config, timeout_s=timeout_s),
         *peers.check_name_servers(config, timeout_s=timeout_s),

@@ -1,6 +1,8 @@
 """``rmqha doctor``: what other brokers and name servers say. They are asked, and nothing is changed."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from rmqha.choices import HaCatchUp
@@ -11,6 +13,7 @@ from rmqha.cli.doctor_clock import check_other_clock
 from rmqha.cli.doctor_store import LogEnd, compare
 from rmqha.cli.errors import CliError, SilentError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding, Level
+from rmqha.cli.pages import Page
 from rmqha.cli.store_place import other_store
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.host import join_address
@@ -278,15 +281,30 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
 
 
 def find_tenant(config: BrokerConfig, *, timeout_s: float) -> Finding | None:
-    """A broker that listens where this one will, while nobody uses the store that the file names."""
+    """A broker that listens where this one will, while the store that the file names is not locked."""
     if config.listen_port == 0:
         return None
     try:
         facts = read_status(runtime_table(own_listen_address(config), timeout_s=timeout_s))
-        wrong = other_store(config, facts)
-        return _with_other_store(config, facts, wrong) if wrong else None
+        if wrong := other_store(config, facts):
+            return _with_other_store(config, facts, wrong)
+        return _whose_store_is_gone(config, facts) if "store" in facts else None
     except (CliError, *_NO_FACTS):
         return None
+
+
+def _whose_store_is_gone(config: BrokerConfig, facts: dict[str, Any]) -> Finding | None:
+    """It uses this store, as it says, and its lock is not there: no port of its is to be freed, and no id changed."""
+    lock = Path(config.store_path_root_dir) / "lock"
+    if lock.exists() and not os.access(lock, os.R_OK):
+        return None  # who may not read it does not know
+    what = (
+        f"the broker that runs here, at {own_listen_address(config)} ({_named(facts)}, brokerId "
+        f"{facts.get('broker_id')}), says that this is its store, and {lock} is not locked: the directory was removed, "
+        f"moved, replaced or unmounted under it. It says: {'; '.join(judge(facts).reasons) or 'nothing is wrong'}"
+    )
+    told = f"start nothing else here: bring the directory back, then restart that broker; see {Page.WRITE_FAILED}"
+    return Finding(FAIL, "store", escaped(what), told)
 
 
 def _with_other_store(config: BrokerConfig, facts: dict[str, Any], wrong: str) -> Finding:

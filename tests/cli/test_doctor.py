@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.cli import doctor_host, doctor_peers
+from rmqha.cli.doctor import _findings
 from rmqha.cli.errors import UnreachableError
 from rmqha.cli.finding import Finding
 from rmqha.cli.main import run
@@ -223,11 +224,25 @@ def test_a_broker_that_runs_with_another_store_than_the_file_names_fails(
     assert "correct the file" in tenant.next
 
 
-def test_nobody_or_the_broker_of_this_store_is_no_tenant(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+def test_a_broker_that_runs_while_its_store_is_gone_is_told_as_that(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    """Its own ports were to be freed, or another brokerId set: a start then made an empty broker beside it."""
+    its = config(tmp_path / "moved", listenPort="10911")
+    told = runtime(**stored_at(tmp_path / "moved"), write_error="find failed: it was removed", refusal="not writable")
+    fake_brokers.answers["127.0.0.1:10911"] = {RUNTIME: told}
+    tenant = doctor_peers.find_tenant(its, timeout_s=1.0)
+    assert tenant is not None
+    assert (tenant.level, tenant.area) == ("fail", "store")
+    assert f"{tmp_path}/moved/lock is not locked: the directory was removed, moved" in tenant.what
+    assert "start nothing else here" in tenant.next
+    found = _findings(its, timeout_s=1.0)
+    assert not [one for one in found if one.area in {"ports", "brokerId"}]
+
+
+def test_nobody_or_one_that_does_not_tell_is_no_tenant(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
     assert doctor_peers.find_tenant(config(tmp_path), timeout_s=1.0) is None
     its = config(tmp_path, listenPort="10911")
     assert doctor_peers.find_tenant(its, timeout_s=1.0) is None
-    for told in (runtime(**stored_at(tmp_path)), runtime(), answer(code=1)):
+    for told in (runtime(), answer(code=1)):
         fake_brokers.answers["127.0.0.1:10911"] = {RUNTIME: told}
         assert doctor_peers.find_tenant(its, timeout_s=1.0) is None
 

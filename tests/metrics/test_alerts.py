@@ -80,7 +80,7 @@ def test_who_is_woken_is_told_a_command_and_a_section(alert: str) -> None:
 
 
 def test_each_state_in_which_a_follower_copies_nothing_is_named_by_one_alert() -> None:
-    """RmqhaTrouble leaves out who does not follow: a state that neither names wakes nobody."""
+    """RmqhaTrouble leaves out that who does not follow has not learned: a state that neither names wakes nobody."""
     rules = RULES.read_text(encoding="utf-8")
     named = "|".join(re.findall(r'rmqha_follower_state\{state=~"([^"]+)"\}', rules)).split("|")
     silent = {ClientState.TRANSFER, ClientState.STOPPED}
@@ -186,6 +186,8 @@ async def test_a_slave_whose_master_is_lost_and_one_that_is_ahead(
     assert alone["slave"].keys() >= set(states)
     fires(promtool, tmp_path, before, alone, expected=["RmqhaFollowerWithoutMaster"], flapping=states)
     fires(promtool, tmp_path, before, ahead, expected=["RmqhaFollowerNeedsAPerson"])
+    damaged = {"slave": alone["slave"] | {("rmqha_trouble", frozenset({("kind", "damaged_records")})): 1.0}}
+    fires(promtool, tmp_path, before, damaged, expected=["RmqhaFollowerWithoutMaster", "RmqhaTrouble"])
 
 
 async def test_a_disk_is_full(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
