@@ -42,6 +42,7 @@ _CODES: Final = (
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
 )
 _REFUSED: Final = "rmqha takes no accounts from remote: change plain_acl.yml, which is read again when it changes"
+_NOT_SHOWN: Final = "rmqha shows its accounts to nobody: they are in plain_acl.yml, beside the broker"
 _SHOWN_SIZE_MAX: Final = 100
 _PROBLEMS_TOLD: Final = 3
 _REASON_SIZE_MAX: Final = 2000
@@ -78,6 +79,7 @@ class AclConfigProcessor:
         for code in _CODES:
             dispatcher.register(code, self.refuse)
         if self._permissions is not None:
+            dispatcher.register(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, self.refuse_to_show)
             dispatcher.register(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, self.update_and_create_access_config)
             dispatcher.register(RequestCode.DELETE_ACL_CONFIG, self.delete_access_config)
             dispatcher.register(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, self.update_global_white_addrs_config)
@@ -86,6 +88,10 @@ class AclConfigProcessor:
     def refuse(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
         """50 to 54."""
         return RemotingCommand(ResponseCode.NO_PERMISSION, remark=_REFUSED)
+
+    def refuse_to_show(self, _connection: Connection, _request: RemotingCommand) -> RemotingCommand:
+        """54: accounts have keys."""
+        return RemotingCommand(ResponseCode.NO_PERMISSION, remark=_NOT_SHOWN)
 
     def update_and_create_access_config(self, connection: Connection, request: RemotingCommand) -> None:
         """50: an account is to be like this."""

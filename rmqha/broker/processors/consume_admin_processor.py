@@ -25,7 +25,7 @@ from rmqha.codec.codes import LanguageCode, RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header, encode_header
 from rmqha.codec.message_queue import message_queue, message_queue_key
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.errors import LocalProtocolError
+from rmqha.errors import LocalProtocolError, RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.answers_in_turns import AnswersInTurns
 from rmqha.remoting.connection import Connection
@@ -41,6 +41,10 @@ ENTRIES_MAX: Final = 160_000
 """Queues in one answer: each takes more than 100 bytes of its frame, and some 500 while it is made."""
 _TO_THE_END: Final = -1
 """A time: every message counts as consumed."""
+_NOT_HERE: Final = (
+    "Can't modify offsets from slave broker, please execute it from master broker: with its return they would be the "
+    "master's again"
+)
 
 
 class ConsumeAdminProcessor:
@@ -147,7 +151,9 @@ class ConsumeAdminProcessor:
     # ---- setting them
 
     def clone_group_offset(self, connection: Connection, request: RemotingCommand) -> None:
-        """314: another group goes on where this one is."""
+        """314: another group goes on where this one is; not by a slave's word."""
+        if not self._store.role.is_master:
+            raise RemoteProtocolError(_NOT_HERE)
         header = decode_header(CloneGroupOffsetRequestHeader, request)
         self._answers.answer(connection, request, partial(self._clone, header, connection.peer))
 
@@ -183,6 +189,8 @@ class ConsumeAdminProcessor:
             wanted = self._offset_at(topic, queue_id, header.timestamp)
             offsets[queue_id] = wanted if header.is_force or wanted < consumed else consumed
         if not await self._tell_members(header, offsets, is_cpp=is_cpp):
+            if not self._store.role.is_master:  # told that nobody is online, mqadmin would commit the offsets here
+                return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"no member of it is here; {_NOT_HERE}")
             remark = (
                 f"Consumer not online, so can not reset offset, Group: {group:.255} Topic: {topic:.127} "
                 f"Timestamp: {header.timestamp}"

@@ -76,6 +76,7 @@ async def test_only_administrators_change_accounts_and_nobody_is_shown_them(home
                 assert await code_of(client, request, credentials) == ResponseCode.SYSTEM_ERROR
         answer = await changed(client, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, {})
         assert (answer.code, answer.body) == (ResponseCode.NO_PERMISSION, b"")
+        assert "shows its accounts to nobody" in (answer.remark or "")
     assert files_of(home) == before
 
 

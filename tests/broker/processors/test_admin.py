@@ -244,6 +244,26 @@ async def test_a_group_that_is_offline_is_not_reset_and_is_said_to_be(
         assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
+async def test_a_slave_resets_and_clones_nothing_that_its_master_would_undo(autojump_clock: MockClock) -> None:
+    """Its answer was that nobody is online: mqadmin then committed there, and printed success."""
+    pair = Pair()
+    async with pair.running() as (_master, slave), pair.master.client() as client, pair.slave.client() as other:
+        await send_some(client, 3)
+        for queue_id in range(4):
+            await commit(client, 0, queue_id=queue_id)
+        while slave.offsets.query_offset("g", "t", 3) is None:  # noqa: ASYNC110 - virtual time
+            await trio.sleep(1)
+        fields = {"topic": "t", "group": "g", "timestamp": -1, "isForce": "true"}
+        answer = await ask(other, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "from slave broker, please execute it from master broker" in (answer.remark or "")
+        names = {"srcGroup": "g", "destGroup": "h", "topic": "t"}
+        answer = await ask(other, request(RequestCode.CLONE_GROUP_OFFSET, **names))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "from slave broker" in (answer.remark or "")
+        assert slave.offsets.query_offset("h", "t", 0) is None
+
+
 async def test_the_units_of_a_queue(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker(), machine.client() as client:
         await send_some(client, 3)
