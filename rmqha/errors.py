@@ -53,6 +53,8 @@ class StoreLockedError(StoreError):
 
 NOT_WRITABLE = "the store is not writable"
 """How a broker begins to say that a write of its store failed, which is final."""
+DIVERGED_LOG = "diverged log"
+"""How it begins to say that its log and another broker's are not one log."""
 FILE_SIZE_LIMIT = "a limit of this process: ulimit -f, LimitFSIZE="
 """Why a file cannot be as large as it has to be, with room on its disk."""
 
@@ -114,7 +116,7 @@ class DivergedLogError(StoreError):
     def __init__(self, offset: int, reason: str) -> None:
         self.offset = offset
         self.reason = reason
-        super().__init__(f"diverged log at physical offset {offset}: {reason}")
+        super().__init__(f"{DIVERGED_LOG} at physical offset {offset}: {reason}")
 
 
 class RemotingError(RmqhaError):

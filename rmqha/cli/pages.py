@@ -6,7 +6,7 @@ In an installation from a wheel the pages are in ``share/doc/rmqha``, below the 
 from enum import StrEnum
 from typing import Any, Final
 
-from rmqha.errors import FILE_SIZE_LIMIT, NOT_WRITABLE
+from rmqha.errors import DIVERGED_LOG, FILE_SIZE_LIMIT, NOT_WRITABLE
 
 _DOCS: Final = "docs/"
 _HA_PEERS: Final = "haPeers"
@@ -66,6 +66,8 @@ def waits_for(lack: str, page: Page) -> str:
 
 def page_of_trouble(told: str) -> Page:
     """What to read of a slave that takes nothing, by what it says of it: a failed write does not pass by itself."""
+    if DIVERGED_LOG in told:
+        return Page.DIVERGED
     return Page.WRITE_FAILED if NOT_WRITABLE in told else Page.SLAVE_FULL
 
 

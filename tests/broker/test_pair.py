@@ -22,7 +22,16 @@ from rmqha.errors import DivergedLogError, StoreWriteError
 from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
 from rmqha.ha.runtime_info import ClientState
 from rmqha.remoting.client import RemotingClient
-from tests.broker.machines import UNSET, Machine, ask, ha_client_of, pull_request, replication_of, send_request
+from tests.broker.machines import (
+    UNSET,
+    Machine,
+    ask,
+    ha_client_of,
+    pull_request,
+    replication_of,
+    send_request,
+    status_of,
+)
 from tests.sim.sim_net import SimNet
 
 SLAVE = {
@@ -381,18 +390,21 @@ async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(
 
 
 async def test_what_no_slave_took_is_seen_once_it_is_flushed(pair: Pair, autojump_clock: MockClock) -> None:
-    """With ASYNC_FLUSH after 10 s at most, or at once when a consumer waits for messages."""
+    """With ASYNC_FLUSH after 10 s at most, or at once when somebody asks for what the queue has."""
     ends = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "t", "queueId": "0"})
-    async with pair.master.broker(flushDiskType="ASYNC_FLUSH"), pair.master.client() as client:
+    async with pair.master.broker(flushDiskType="ASYNC_FLUSH") as master, pair.master.client() as client:
         assert (await ask(client, send_request(b"x"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
         await trio.sleep(0.4)
-        assert (await ask(client, ends)).ext_fields["offset"] == "0"
-        assert (await ask(client, pull_request(0))).code == ResponseCode.PULL_NOT_FOUND
+        assert master.store.get_max_offset_in_queue("t", 0) == 0
         await trio.sleep(10.5)
-        assert (await ask(client, ends)).ext_fields["offset"] == "1"
+        assert master.store.get_max_offset_in_queue("t", 0) == 1
+        await ask(client, send_request(b"x"))
+        assert (await ask(client, ends)).ext_fields["offset"] == "2"
+        await ask(client, send_request(b"x"))
+        assert (await ask(client, pull_request(2))).code == ResponseCode.SUCCESS
         await ask(client, send_request(b"y"))
         sent_at = trio.current_time()
-        assert (await ask(client, pull_request(1, suspend_ms=15_000))).code == ResponseCode.SUCCESS
+        assert (await ask(client, pull_request(3, suspend_ms=15_000))).code == ResponseCode.SUCCESS
         assert trio.current_time() - sent_at < 1
 
 
@@ -568,6 +580,19 @@ async def test_replication_that_ended_for_good_is_an_exit_code(pair: Pair, autoj
     assert exit_code_of(master) == EXIT_OK
     assert exit_code_of(slave) == EXIT_REPLICATION_ENDED
     assert "diverged log at physical offset 8" in str(ha_client_of(slave).final_error)
+
+
+async def test_a_master_whose_sends_wait_for_nobody_is_told_that_its_slave_has_diverged(
+    pair: Pair, autojump_clock: MockClock
+) -> None:
+    """It was "ok", without haPeers: the slave that would take over from it had stopped for good."""
+    await diverge(pair)
+    async with pair.master.broker(brokerRole="ASYNC_MASTER"), pair.slave.broker() as slave:
+        await trio.sleep(30)
+        assert ha_client_of(slave).final_error is not None
+        verdict = judge(await status_of(pair.master))
+    assert verdict.level == "degraded"
+    assert any("diverged log at physical offset 8" in told and Page.DIVERGED in told for told in verdict.reasons)
 
 
 async def test_a_slave_that_only_waits_for_its_master_ends_in_order(pair: Pair, autojump_clock: MockClock) -> None:

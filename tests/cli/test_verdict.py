@@ -7,7 +7,7 @@ from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
-from rmqha.errors import NOT_WRITABLE
+from rmqha.errors import NOT_WRITABLE, DivergedLogError
 from rmqha.replication.slave_session import CorruptStreamError
 from tests.cli.facts import connection, master, member, slave, view
 
@@ -134,6 +134,7 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
         (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
         (master(connection(), slave_troubles=[f"a/1 says why: {NOT_WRITABLE}: pwrite"]), Page.WRITE_FAILED),
+        (master(connection(), slave_troubles=[f"a/1 says why: {DivergedLogError(8, 'x')}"]), Page.DIVERGED),
         (slave("disk-full"), Page.SLAVE_FULL),
         (slave("disk-full", write_refusal="the disk is too full"), Page.SLAVE_FULL),
         (slave("failed"), Page.WRITE_FAILED),

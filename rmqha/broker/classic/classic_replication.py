@@ -125,12 +125,10 @@ class ClassicReplication:
         self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
 
     def _make_group(self) -> ReplicationGroup:
-        return ReplicationGroup(
-            self._config,
-            slave_addresses=self.ha_service.slave_addresses,
-            name_slave=self.ha_service.name_slave,
-            trouble=self._store.running_flags.refusal if self._config.is_slave else str,
-        )
+        service, refusal = self.ha_service, self._store.running_flags.refusal
+        trouble = (lambda: refusal() or str(self.final_error or "")) if self._config.is_slave else str
+        addresses, name = service.slave_addresses, service.name_slave
+        return ReplicationGroup(self._config, slave_addresses=addresses, name_slave=name, trouble=trouble)
 
     def _make_master_link(self) -> MasterLink:
         ha_master, is_joined = (lambda: self._master.ha_address), self._is_joined
