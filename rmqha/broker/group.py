@@ -130,7 +130,11 @@ class ReplicationGroup:
             self.name_slave(host, ha_client_port, self._name_of(member))
         before = self._introduced.pop(where, None)
         followed_from = "" if ha_client_port is None else str(ha_client_port)
-        self._introduced[where] = _Introduced(member, now, followed_from, fields.get(_TROUBLE, "")[:_TROUBLE_SIZE_MAX])
+        trouble = fields.get(_TROUBLE, "")[:_TROUBLE_SIZE_MAX]
+        self._introduced[where] = _Introduced(member, now, followed_from, trouble)
+        if trouble != ("" if before is None else before.trouble) and self._log_limit.take(now=now):
+            event = "group.slave_takes_nothing" if trouble else "group.slave_takes_again"
+            logger.warning(event, slave=":".join(where), name=self._name_of(member), reason=trouble)
         if len(self._introduced) > _MEMBERS_MAX:
             del self._introduced[next(iter(self._introduced))]
         is_new = before is None or before.member != member

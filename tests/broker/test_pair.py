@@ -587,10 +587,13 @@ async def test_a_master_whose_sends_wait_for_nobody_is_told_that_its_slave_has_d
 ) -> None:
     """It was "ok", without haPeers: the slave that would take over from it had stopped for good."""
     await diverge(pair)
-    async with pair.master.broker(brokerRole="ASYNC_MASTER"), pair.slave.broker() as slave:
-        await trio.sleep(30)
-        assert ha_client_of(slave).final_error is not None
-        verdict = judge(await status_of(pair.master))
+    with capture_logs() as logs:
+        async with pair.master.broker(brokerRole="ASYNC_MASTER"), pair.slave.broker() as slave:
+            await trio.sleep(30)
+            assert ha_client_of(slave).final_error is not None
+            verdict = judge(await status_of(pair.master))
+    (line,) = [line for line in logs if line["event"] == "group.slave_takes_nothing"]
+    assert line["reason"] == str(ha_client_of(slave).final_error)
     assert verdict.level == "degraded"
     assert any("diverged log at physical offset 8" in told and Page.DIVERGED in told for told in verdict.reasons)
 
