@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import member_lines
 from rmqha.cli.pages import Page, see
+from rmqha.cli.span import span
 from rmqha.cli.verdict import Verdict, named, not_send_ok
 from rmqha.logs import escaped
 
@@ -78,7 +79,9 @@ def _heard(peer: dict[str, Any]) -> list[str]:
 
 
 def _master(client: dict[str, Any]) -> str:
-    parts = [client["master"] or "(none)", client["state"], *_offsets(client, _CLIENT_OFFSETS), *_heard(client)]
+    apart_s = client.get("apart_s")
+    state = client["state"] if apart_s is None else f"{client['state']} for {span(apart_s)}"
+    parts = [client["master"] or "(none)", state, *_offsets(client, _CLIENT_OFFSETS), *_heard(client)]
     if client["last_error"] and client["state"] not in _CONNECTED:
         parts.append(f"last error: {client['last_error']}")
     return "  ".join(parts)

@@ -147,6 +147,7 @@ class HAClient:
         self._connections = 0
         self._corrupt_streams = 0
         self._diverged_at: int | None = None
+        self._apart_since = trio.current_time()
 
     def update_master_address(self, host: str, port: int) -> None:
         """Follow the master at this address; a connection to another one is closed (spec: ha §15 row 20)."""
@@ -239,6 +240,7 @@ class HAClient:
                 self._backoff.on_progress()
                 self._told_error = ""
             if not connection.session.is_comparing:
+                self._apart_since = trio.current_time()
                 self.on_link()
 
     async def _ask(self, question: Awaitable[LogRange | None]) -> LogRange | None:
@@ -312,6 +314,7 @@ class HAClient:
             connections=self._connections,
             corrupt_streams=self._corrupt_streams,
             diverged_at=self._diverged_at,
+            apart_s=None if self.is_joined else trio.current_time() - self._apart_since,
         )
 
     def _state_now(self, connection: SlaveConnection | None) -> ClientState:

@@ -135,3 +135,5 @@ class HAClientInfo:
     """How many ended because the master's bytes were no records."""
     diverged_at: int | None
     """Set with ``DIVERGED``: the first difference in what was compared; what lies before that may differ, too."""
+    apart_s: float | None
+    """For how long no master's log has gone on with this one, at most since the start; None while one does."""

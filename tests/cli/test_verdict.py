@@ -220,6 +220,12 @@ def test_the_last_error_of_a_slave_that_is_connected_is_one_of_before(state: str
     assert ("last error: Connection refused" in render_status(facts, judge(facts))) is is_shown
 
 
+def test_for_how_long_a_slave_has_waited_is_shown() -> None:
+    facts = slave("waiting")
+    facts["ha_client"]["apart_s"] = 190.0
+    assert "10.0.0.1:10912  waiting for 3 min" in render_status(facts, judge(facts))
+
+
 def test_a_slave_that_holds_what_it_has_not_flushed_is_not_in_sync() -> None:
     facts = slave("transfer")
     facts["ha_client"]["durable_offset"] = 4

@@ -318,6 +318,24 @@ async def test_a_master_is_told_twice_whose_connection_it_is(nursery: trio.Nurse
     nursery.cancel_scope.cancel()
 
 
+async def test_for_how_long_no_master_was_followed(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network, master = MemoryNetwork(), RawMaster()
+    client = HAClient(MemoryLog(), network, options=ha_client_options(), chance=lambda: 0.0)
+    nursery.start_soon(client.run)
+    await trio.sleep(7)
+    assert client.info().apart_s == 7
+    await nursery.start(master.run, network)
+    client.update_master_address("master", master.port)
+    await trio.sleep(3)
+    await master.send(encode_frame_header(0, 0))
+    await settle()
+    assert (client.info().state, client.info().apart_s) == (ClientState.TRANSFER, None)
+    client.update_master_address("gone", 1)
+    await trio.sleep(4)
+    assert client.info().apart_s == 4
+    nursery.cancel_scope.cancel()
+
+
 async def test_states_without_a_master_and_after_the_end(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     client = HAClient(MemoryLog(), MemoryNetwork(), options=ha_client_options(), chance=lambda: 0.0)
     assert (client.info().state, client.info().master) == (ClientState.NO_MASTER, None)
