@@ -1,11 +1,13 @@
 """``rmqha doctor``: the other members of a DLedger group, as dLegerPeers names them. They are asked, no more."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 import trio
 
 from rmqha.cli.ask import NoBrokerError, runtime_table
+from rmqha.cli.doctor_clock import check_other_clock
 from rmqha.cli.errors import CliError
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
 from rmqha.cli.verdict import read_status
@@ -38,7 +40,10 @@ def check_members(config: BrokerConfig, *, timeout_s: float, network: Network | 
     others = {peer: address for peer, address in peers.items() if peer != config.d_leger_self_id}
     answers = trio.run(_ask, config.d_leger_group, others, timeout_s, network or TcpNetwork())
     for peer, address in others.items():
-        yield _judge(config.d_leger_group, peer, address, answers.get(peer), peers=peers, timeout_s=timeout_s)
+        answer = answers.get(peer)
+        yield _judge(config.d_leger_group, peer, address, answer, peers=peers, timeout_s=timeout_s)
+        if isinstance(answer, MetadataResponse) and (status := answer.rmqha_status) and status.broker_address:
+            yield from _clock(status.broker_address, timeout_s=timeout_s)
 
 
 async def _ask(group: str, peers: dict[str, str], timeout_s: float, network: Network) -> dict[str, Answer]:
@@ -95,6 +100,12 @@ def _who_answers(address: str, *, timeout_s: float) -> str:
         return "a name server answers"
     except (CliError, *_NO_FACTS):
         return "somebody else answers"
+
+
+def _clock(address: str, *, timeout_s: float) -> Iterator[Finding]:
+    """What the broker of a member says the time is: segments expire by it."""
+    with suppress(CliError, *_NO_FACTS):
+        yield from check_other_clock(_KEY, address, read_status(runtime_table(address, timeout_s=timeout_s)))
 
 
 def _differing(own: dict[str, str], its: dict[str, str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """`rmqha doctor` of a member of a DLedger group: whom its dLegerPeers leads to."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from rmqha.cli.doctor_members import check_members
 from rmqha.cli.finding import Finding
 from rmqha.codec.codes import RequestCode
-from rmqha.codec.dledger_wire import MetadataResponse
+from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.config import BrokerConfig, load_config
 from rmqha.dledger.dledger_client import DLedgerClient
 from rmqha.errors import MQBrokerError, RemotingConnectError, RmqhaError
@@ -56,6 +57,20 @@ def test_members_with_the_same_list_are_good(members: dict[str, MetadataResponse
         ("ok", "n2 at 10.0.0.3:40911: a member of group g with the same list"),
     ]
     assert told_of(check_members(load_config(None), timeout_s=1)) == []
+
+
+def test_the_clocks_of_the_members_brokers_are_compared(
+    members: dict[str, MetadataResponse | RmqhaError], fake_brokers: FakeBrokers
+) -> None:
+    """Each deletes its segments by its own."""
+    status = MemberStatus("FOLLOWER", 1, 0, 0, 0, 0, broker_address="10.0.0.2:10911")
+    members["n1"] = replace(GOOD, rmqha_status=status)
+    members["n2"] = replace(GOOD, rmqha_status=replace(status, broker_address="10.0.0.3:10911"))
+    ahead_ms = int(1000 * (time.time() + 7200))
+    fake_brokers.answers["10.0.0.2:10911"] = {RequestCode.GET_BROKER_RUNTIME_INFO: runtime(clock_ms=ahead_ms)}
+    good, (level, what), other = told_of(check_members(config(), timeout_s=1))
+    assert (good[0], other[0], level) == ("ok", "ok", "warn")
+    assert "10.0.0.2:10911: its clock is 7,2" in what
 
 
 def test_a_host_that_is_named_in_two_ways_is_a_warning(members: dict[str, MetadataResponse | RmqhaError]) -> None:
