@@ -55,6 +55,18 @@ def test_records_read_together_say_what_each_says_alone(ends: list[tuple[bytes, 
         assert request.keys.decode("latin-1") == properties.get("KEYS", "")
 
 
+def test_a_key_that_stands_elsewhere_as_well_hides_nothing_of_what_differs_there() -> None:
+    """Its first place is in the topic, or in KEYS: what differs there would be taken for another unique key."""
+    raws = [b"UNIQ_KEY\x01A"] * 3 + [b"KEYS\x01%b\x02UNIQ_KEY\x01A" % keys for keys in (b"A", b"B")]
+    log = records_of(raws, ["TA", "TB", "TA", "T", "T"])
+    together, behind = read_dispatch(log, 0, len(log), phy_offset_base=0)
+    assert behind == len(log)
+    assert [(one.topic, one.uniq_key, one.keys) for one in together] == [
+        *((topic, b"A", b"") for topic in ("TA", "TB", "TA")),
+        *(("T", b"A", keys) for keys in (b"A", b"B")),
+    ]
+
+
 def test_ends_of_too_many_kinds_are_not_looked_up() -> None:
     ends = RecordEnds()
     raws = [b"KEYS\x01%d\x02UNIQ_KEY\x017F%02d" % (number, number) for number in range(99)]
