@@ -544,3 +544,21 @@ async def test_a_segment_whose_age_nobody_knows_goes_by_force_all_the_same(
         with monkeypatch.context() as patched:
             patched.setattr(machine.disk, "mtime_ms", fails)
             assert await store.cleaner.clean() == 4
+
+
+async def test_what_went_while_the_ends_of_queues_were_saved_costs_no_other_segment(
+    autojump_clock: MockClock, machine: Machine
+) -> None:
+    """The log may begin elsewhere by then: what is first now is not what was to go, and the last is never."""
+    options = replace(NEVER, disk_space_clean_forcibly_ratio=85, clean_file_forcibly_enable=True)
+    async with running(machine.disk, now_ms=machine.clock, clean=options) as store:
+
+        async def before_deleting(_offset: int) -> bool:
+            await commit_log(store).queue.delete_first_in_thread()
+            return True
+
+        store.cleaner.before_deleting = before_deleting
+        await five_segments(store)
+        end, machine.percent = store.max_offset, 86
+        assert await store.cleaner.clean() == 0
+        assert (store.min_offset, store.max_offset) == (SEGMENT, end)
