@@ -1,5 +1,6 @@
 """PutMessageService. When a disk hangs every put is answered in time, and nothing is stored that was refused."""
 
+from collections.abc import Sequence
 from weakref import ref
 
 import pytest
@@ -15,12 +16,14 @@ from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
+from rmqha.memory import BytesLike
 from rmqha.remoting.in_flight import REQUEST_BYTES
 from rmqha.remoting.turns import REQUESTS_A_TURN
 from rmqha.store.status import PutMessageStatus
 from tests.broker.machines import Machine, Sender, ask, retry_topics, send_request
 from tests.broker.puts import Caller, record, waiting_for_replicas, waiting_for_topics
 from tests.settings import remoting_limits
+from tests.sim.sim_disk import SimMount
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import batch_of, commit_log, message
 
@@ -237,6 +240,35 @@ async def test_any_caller_is_told_of_each_put_once_and_of_what_waits_when_it_is_
         assert caller.told == at_once
         replicas.acked.advance(store.max_offset)
         assert caller.told == [*at_once, ("first", OK), ("nobody", OK)]
+
+
+async def test_what_waits_for_nothing_is_not_ok_either_where_the_disk_fails_behind_it(
+    autojump_clock: MockClock,
+) -> None:
+    """The log's last file took it, and what came with it could not be written to the next: none is taken any more."""
+    async with waiting_for_replicas() as (service, store, _):
+        await store.wait_allocated()
+        segment, caller = commit_log(store).queue.files[-1], Caller()
+        pwrite = segment.file.pwrite
+
+        def then_fails(buffers: Sequence[BytesLike], at: int) -> None:
+            pwrite(buffers, at)
+            assert isinstance(store.disk, SimMount)
+            store.disk.disk.faults.write_errors = 1
+
+        segment.file.pwrite = then_fails  # type: ignore[method-assign]
+        size, begin = segment.size - segment.wrote_position - 500, store.max_offset
+        service.put(
+            [
+                Put("last", record(bytes(size)), wait=False, oneway=False),
+                Put("next", record(bytes(500)), wait=False, oneway=False),
+            ],
+            caller,
+        )
+        failed, late = PutMessageStatus.SERVICE_NOT_AVAILABLE, PutMessageStatus.FLUSH_DISK_TIMEOUT
+        assert caller.told == [("next", failed), ("last", late)]
+        assert store.max_offset > begin
+        assert store.stats.put_message_unsafe == {late: 1}
 
 
 async def test_what_waited_for_a_new_topic_is_appended_in_turns(autojump_clock: MockClock) -> None:
