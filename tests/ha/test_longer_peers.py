@@ -1,17 +1,19 @@
 """That peers hold more than a master's log outlives the master's process."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.codec.transfer import encode_frame_header
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.ha.longer_peers import LongerPeers
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
-from tests.ha.harness import longer_peers_on, start_catch_up, start_master, until
+from tests.ha.harness import RawMaster, longer_peers_on, start_catch_up, start_master, until
 from tests.ha.test_catch_up import BODIES, DATA, GONE, PART, Peer, opened_within, states
 from tests.memory_log import MemoryLog, records
 from tests.sim.sim_disk import SimDisk
@@ -104,6 +106,32 @@ async def test_one_whose_log_is_all_here_is_waited_for(
     await longer_peers_on(disk).note({str(GONE): len(PART)})
     catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, longer_peers=longer_peers_on(disk))
     assert not await opened_within(catch_up, 60.0)
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_that_sends_nothing_of_what_it_still_holds_is_waited_for(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It says that its log ends where this one does by now; what it knows beside that may be needed all the same."""
+    disk, peer = SimDisk(), RawMaster()
+    await nursery.start(peer.run, network)
+    address, probe = MasterAddress("peer", peer.port), Peer(LogRange(0, len(PART))).probe
+    await longer_peers_on(disk).note({str(address): len(DATA)})
+
+    async def heartbeat() -> None:
+        while True:
+            if peer.streams and peer.reports():
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await peer.send(encode_frame_header(peer.reports()[0], 0))
+            await trio.sleep(1.0)
+
+    nursery.start_soon(heartbeat)
+    log, notes = MemoryLog.holding(PART), longer_peers_on(disk)
+    catch_up = start_catch_up(nursery, network, log, address, probe_peer=probe, longer_peers=notes)
+    assert not await opened_within(catch_up, 120.0)
+    assert len(peer.streams) > 3
+    assert states(catch_up) == ["longer"]
+    assert NOTE in disk.files
     nursery.cancel_scope.cancel()
 
 
