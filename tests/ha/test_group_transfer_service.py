@@ -73,6 +73,16 @@ def test_what_was_cut_is_held_by_nobody_whatever_was_said_before() -> None:
     assert master.held == (400, 400, 450)
 
 
+def test_what_slaves_alone_held_ends_with_a_cut() -> None:
+    """Nothing of it is flushed here, and other bytes may come to lie there."""
+    master = Master()
+    master.report("10.0.0.1", 400, begins_at=0)
+    master.report("10.0.0.2", 700, begins_at=300)
+    assert master.held == (300, 700, 700)
+    master.transfer.cut(500)
+    assert master.held == (300, 500, 500)
+
+
 def test_where_nobody_is_needed_a_cut_has_nobody_wait() -> None:
     master = Master(in_sync_replicas=1)
     before = master.held
