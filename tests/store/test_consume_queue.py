@@ -128,6 +128,20 @@ def test_min_offset_follows_the_log(disk: SimMount) -> None:
     assert queue.min_offset_in_queue == 5
 
 
+@pytest.mark.parametrize("drop", [ConsumeQueue.cut, ConsumeQueue.take_back], ids=["cut", "taken back"])
+def test_min_offset_follows_the_log_in_a_queue_that_was_left_empty(
+    disk: SimMount, drop: Callable[[ConsumeQueue, int], None]
+) -> None:
+    """What came after that lies before what was its first: consumers were to read what the log held no more."""
+    queue = queue_of(disk)
+    fill(queue, 3, first=20)
+    queue.correct_min_offset(0)
+    drop(queue, 500)
+    fill(queue, 3, first=6)
+    queue.correct_min_offset(750)
+    assert (queue.min_offset_in_queue, queue.begins_at_phy_offset) == (2, 800)
+
+
 async def test_files_with_nothing_left_are_deleted_but_never_the_last(disk: SimMount) -> None:
     queue = queue_of(disk)
     fill(queue, 30)
