@@ -16,6 +16,7 @@ from rmqha.cli.store_place import deleted_queues
 from rmqha.codec import java_json
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.consume_queue import UNIT
 from rmqha.codec.deleted_topic import DeletedQueue, DeletedTopic, decode_deleted
 from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, encode_header
 from rmqha.codec.record.message import decode_message
@@ -30,6 +31,7 @@ from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import Pair
 from tests.settings import topic_rules
+from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import dispatched, message
 
 
@@ -488,6 +490,20 @@ def test_a_topic_made_again_can_be_deleted_again(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RemoteProtocolError, match="at most 4 are remembered"):
         topics.delete_topic_config("b", {0: 1}, before=3000)
     topics.delete_topic_config("c", {}, before=3000)
+
+
+def test_what_comes_behind_the_log_of_the_broker_that_deleted_is_new() -> None:
+    """That log may have lost its end since; and of what it has forgotten it says only where that lay."""
+    deleted, disk = DeletedTopics(), SimDisk(latency_s=(0, 0)).mount()
+    queues = ConsumeQueueTable(disk, "/queues", file_size=200)
+    deleted.connect(queues, log_begins_at=lambda: 0)
+    deleted.merge("told", DeletedTopic(500, {0: 8}), log_end=200)
+    queue = queues.find_or_create("forgotten", 0)
+    queue.create_file()
+    queue.append(memoryview(b"".join(UNIT.pack(100 * number, 50, 0) for number in range(5))))
+    deleted.merge_forgotten(["forgotten"], before=250)
+    assert queues.deleted == {("told", 0): DeletedQueue(8, 200), ("forgotten", 0): DeletedQueue(3, 250)}
+    assert queues.range_of("forgotten", 0) == (3, 5)
 
 
 def test_what_is_deleted_again_includes_what_was() -> None:
