@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Collection
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from rmqha.broker.classic.takes_tables_back import TakesTablesBack
 from rmqha.broker.slave_synchronize import Merged
 from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.tables_origin import TablesOrigin
-from rmqha.errors import StoreError, StoreReadError, StoreWriteError
+from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 from rmqha.store.store_note import StoreNote
@@ -59,6 +60,8 @@ def taking_back(
     peers: Collection[str] = (str(PEER),),
     lost: dict[str, str] | None = None,
     had_topics: bool = True,
+    trouble: str = "",
+    are_ends_saved: bool = True,
 ) -> TakesTablesBack:
     """Of a master whose log goes to 100, and that lacks nothing but what is ``lost``, or its ``notes`` say."""
     queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {}, known_ends={})
@@ -78,10 +81,10 @@ def taking_back(
         found=TablesOrigin(),
         had_offsets=had_topics,
         files=SimpleNamespace(lost=lost or {}),
-        trouble="",
+        trouble=trouble,
         delay_offsets=SimpleNamespace(is_settled=lambda _end: True),
         forget_made_since=lambda: None,
-        queue_ends=SimpleNamespace(dirty=False),
+        queue_ends=SimpleNamespace(dirty=not are_ends_saved),
     )
     asks: Any = tables
     return TakesTablesBack(
@@ -102,6 +105,16 @@ async def test_a_peer_that_has_lost_its_store_since_has_told_nothing_that_is_to_
     assert takes_back.told_by == {str(PEER)}
     await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)
     assert takes_back.told_by == set()
+
+
+@pytest.mark.parametrize("how", [{"trouble": "the disk is full"}, {"are_ends_saved": False}, {}], ids=str)
+async def test_what_a_peer_tells_counts_once_it_is_saved(how: dict[str, Any]) -> None:
+    """Ended before, a master with an empty store would begin without it, and ask nobody."""
+    takes_back = taking_back(Tables(), had_topics=False, **how)
+    await takes_back.note_loss()
+    with pytest.raises(RemoteProtocolError, match="could not be saved") if how else nullcontext():
+        await takes_back.take(PEER, LogRange(0, 200, checks_reports=True), is_longer=True)
+    assert bool(takes_back.why_withheld(may_be_older=False)) == bool(how)
 
 
 async def test_a_peer_that_has_told_once_and_then_holds_more_and_does_not_tell_is_awaited() -> None:
