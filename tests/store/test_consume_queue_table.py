@@ -5,6 +5,7 @@ from time import thread_time
 import pytest
 
 from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.stopped_queues import StoppedQueue
 from tests.sim.sim_disk import SimDisk, SimMount
 from tests.store.test_consume_queue import fill
 
@@ -46,6 +47,19 @@ def test_a_queue_that_begins_again_keeps_the_later_end(disk: SimMount) -> None:
     assert table.range_of(*KEY) == (5, 5)
     fill(again, 2, first=10**8)
     assert table.range_of(*KEY) == (0, 2)
+
+
+def test_a_lost_queue_that_had_stopped_goes_on_behind_all_that_the_log_has_of_it(disk: SimMount) -> None:
+    """While it is built again only memory tells of the places that were passed over, which would be given again."""
+    table = table_of(disk)
+    queue = table.find_or_create(*KEY)
+    fill(queue, 3)
+    table.stopped.note(KEY, StoppedQueue(3, 5, phy_offset=315, goes_on_at=300, next=8, last=600))
+    assert table.next_offsets() == {KEY: 8}
+    disk.unlink(queue.queue.files[0].path)
+    table.note_missing(queue.queue.directory)
+    assert table.take_out_missing()
+    assert (table.next_offsets(), table.lost[KEY].end) == ({KEY: 8}, 8)
 
 
 def test_pages_of_ends_hold_queues_of_which_nothing_else_is_known(disk: SimMount) -> None:
