@@ -484,6 +484,7 @@ async def test_checklist_14_diverged_logs_of_equal_length_are_found_by_the_overl
     info = client.info()
     common = len(records(bodies))
     assert info.state is ClientState.DIVERGED
+    assert client.is_apart, "that master's tables are none of this log's"
     assert info.diverged_at == common + 8, "the first byte that differs is the first one's body CRC"
     assert slave.content() == before, "nothing was cut"
     assert info.connections == 1, "and it does not try again"
