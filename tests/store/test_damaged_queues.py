@@ -153,6 +153,21 @@ async def test_a_damaged_log_ends_dispatch_and_the_queue_is_kept(
             store.get_message("TopicTest", 0, 12)
 
 
+async def test_a_last_message_that_the_log_does_not_hold_is_missing_as_well(autojump_clock: MockClock) -> None:
+    """Nothing behind it shows a gap; built again the queue would end before what consumers may have seen."""
+    async with running(SimDisk().mount(), crash=True) as store:
+        places = await put_everywhere(store, rounds=3)
+        await dispatched(store)
+        last = len(places[0]) - 1
+        damage_log(store, places[0][last] + 94, b"x")
+        overwrite(store, last, UNIT.pack(1, SIZE, 0))
+        with pytest.raises(StoreReadError):
+            store.get_message("TopicTest", 0, last)
+        await settled(store)
+        assert isinstance(store.running_flags.final_error, CorruptLogError)
+        assert (store.queues.lost, store.queues.range_of("TopicTest", 0)) == ({}, (0, last + 1))
+
+
 async def test_a_log_that_cannot_be_read_at_present_is_read_later(autojump_clock: MockClock) -> None:
     device = SimDisk()
     async with running(device.mount(), open_files_max=2) as store:
