@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.codec.consume_queue import FILLER, UNIT
+from rmqha.codec.consume_queue import FILLER, UNIT, UNIT_SIZE
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
 from rmqha.errors import StoreError
@@ -246,6 +246,26 @@ async def feed_numbers(store: DefaultMessageStore, *numbers: int, topic: str = "
     await feed(store, data)
     await dispatched(store)
     return first
+
+
+async def test_what_lies_behind_a_record_that_does_not_fit_a_damaged_queue_is_not_passed_over(
+    autojump_clock: MockClock,
+) -> None:
+    """All that comes before it in the round is dispatched, and the next round begins with it."""
+    async with running(SimDisk().mount(), is_slave=True) as store:
+        await feed_numbers(store, 0, 1)
+        queue = store.queues.find("TopicTest", 0)
+        assert queue is not None
+        queue.queue.files[0].file.pwrite([UNIT.pack(0, 105, 0)], UNIT_SIZE)
+        data, begin = b"", store.max_offset
+        for topic, number in (("Other", 0), ("TopicTest", 3), ("Other", 1)):
+            data += record(begin + len(data), queue_offset=number, like=message(topic=topic))
+        await feed(store, data)
+        await dispatched(store)
+        await trio.sleep(5)
+        assert (store.reput_from_offset, store.queues.lost) == (store.max_offset, {})
+        assert (store.queues.range_of("TopicTest", 0), len(entries(store, "Other"))) == ((0, 2), 2)
+        assert store.queues.stopped["TopicTest", 0].number == 3
 
 
 @pytest.mark.parametrize("crash", [False, True])
