@@ -126,11 +126,12 @@ async def test_one_that_sends_nothing_of_what_it_still_holds_is_waited_for(
             await trio.sleep(1.0)
 
     nursery.start_soon(heartbeat)
+    other = MasterAddress("peer", (await start_master(nursery, network, MemoryLog.holding(PART))).port)
     log, notes = MemoryLog.holding(PART), longer_peers_on(disk)
-    catch_up = start_catch_up(nursery, network, log, address, probe_peer=probe, longer_peers=notes)
+    catch_up = start_catch_up(nursery, network, log, address, other, probe_peer=probe, longer_peers=notes)
     assert not await opened_within(catch_up, 120.0)
     assert len(peer.streams) > 3
-    assert states(catch_up) == ["longer"]
+    assert states(catch_up) == ["longer", "settled"], "that one's word counts for its own log alone"
     assert NOTE in disk.files
     nursery.cancel_scope.cancel()
 
