@@ -4,6 +4,7 @@ from time import thread_time
 
 import pytest
 
+from rmqha.codec.deleted_topic import DeletedQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.stopped_queues import StoppedQueue
 from tests.sim.sim_disk import SimDisk, SimMount
@@ -60,6 +61,23 @@ def test_a_lost_queue_that_had_stopped_goes_on_behind_all_that_the_log_has_of_it
     table.note_missing(queue.queue.directory)
     assert table.take_out_missing()
     assert (table.next_offsets(), table.lost[KEY].end) == ({KEY: 8}, 8)
+
+
+def test_a_queue_that_is_built_again_without_what_is_deleted_ends_where_it_did(disk: SimMount) -> None:
+    """What came after the deletion is in it: those places would be given again."""
+    table = table_of(disk)
+    fill(table.find_or_create(*KEY), 5)
+    table.hide({KEY: DeletedQueue(3, 250)})
+    table.drop_hidden([KEY], before=250)
+    assert table.take_out_missing()
+    assert (table.range_of(*KEY), table.next_offsets()) == ((3, 5), {KEY: 5})
+
+
+def test_no_end_falls_because_a_broker_that_knew_of_less_has_deleted_the_topic(disk: SimMount) -> None:
+    table = table_of(disk)
+    table.note_ends({KEY: 9})
+    table.hide({KEY: DeletedQueue(3, 250), OTHER: DeletedQueue(4, 250)})
+    assert table.next_offsets() == {KEY: 9, OTHER: 4}
 
 
 def test_pages_of_ends_hold_queues_of_which_nothing_else_is_known(disk: SimMount) -> None:
