@@ -17,6 +17,7 @@ from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import verify_queues
 from rmqha.store.status import PutMessageStatus
+from rmqha.store.stopped_queues import StoppedQueue
 from tests.sim.sim_disk import Inode, SimDisk, SimMount
 from tests.store.helpers import (
     SEGMENT,
@@ -335,8 +336,9 @@ async def test_a_log_that_begins_anew_before_its_end_vouches_for_nothing(autojum
     async with running(disk, is_slave=True, crash=True) as slave:
         await trio.sleep(1)
         assert decode_checkpoint(disk.read_bytes("/store/checkpoint")).master_flushed_offset == 3 * SEGMENT
+        slave.queues.stopped.note(("TopicTest", 0), StoppedQueue(1, 5, phy_offset=0, goes_on_at=99, next=6, last=0))
         slave.start_at(0)
-        assert (slave.wrote.value, slave.flushed_offset) == (0, 0)
+        assert (slave.wrote.value, slave.flushed_offset, slave.queues.stopped) == (0, 0, {})
         await slave.wait_allocated()
         assert slave.append_raw(data, 0) == len(data)
         assert await slave.parts.flush_queues.flush_all()
