@@ -235,6 +235,26 @@ async def test_a_cleaning_that_overtakes_the_rebuilding_makes_it_begin_again(aut
         assert store.get_max_offset_in_queue("TopicTest", 0) == 25
 
 
+async def test_a_cleaning_behind_the_rebuilding_takes_from_the_queue_what_it_takes_from_the_log(
+    autojump_clock: MockClock,
+) -> None:
+    """All is read by then, and a file of the queue is still being made."""
+    device = SimDisk()
+    async with running(device.mount(), open_files_max=1) as store:
+        before = await put_everywhere(store, rounds=25)
+        await dispatched(store)
+        device.creation_s = 10.0
+        device.remove("/store/consumequeue/TopicTest/0")
+        await lose(store)
+        with trio.fail_after(60):
+            while ", 0 bytes of the log to go" not in store.queue_rebuild.describe():  # noqa: ASYNC110 - likewise
+                await trio.sleep(0.01)
+        await commit_log(store).queue.delete_first_in_thread()
+        assert store.queues.lost
+        await healed(store)
+        assert offsets(store, 0) == [offset for offset in before[0] if offset >= store.min_offset]
+
+
 async def test_a_directory_that_is_removed_from_a_real_disk(tmp_path: Path) -> None:
     with trio.fail_after(60):
         async with running(OsDisk(), root=str(tmp_path / "store"), open_files_max=1) as store:
