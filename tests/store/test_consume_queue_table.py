@@ -80,6 +80,13 @@ def test_no_end_falls_because_a_broker_that_knew_of_less_has_deleted_the_topic(d
     assert table.next_offsets() == {KEY: 9, OTHER: 4}
 
 
+def test_what_is_deleted_before_it_is_dispatched_ends_the_queue(disk: SimMount) -> None:
+    table = table_of(disk)
+    fill(table.find_or_create(*KEY), 3)
+    table.hide({KEY: DeletedQueue(5, 600)})
+    assert (table.range_of(*KEY), table.next_offsets()) == ((5, 5), {KEY: 5})
+
+
 def test_pages_of_ends_hold_queues_of_which_nothing_else_is_known(disk: SimMount) -> None:
     table = table_of(disk)
     fill(table.find_or_create(*KEY), 3)

@@ -70,6 +70,19 @@ async def test_a_start_after_a_clean_stop_takes_nothing_back(autojump_clock: Moc
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["consume_queue.stopped"]
 
 
+async def test_a_queue_that_stopped_before_its_first_message_goes_on_with_a_0th(autojump_clock: MockClock) -> None:
+    """That is just its next place, and it counted as stopped still: what came after that was passed over."""
+    device = SimDisk()
+    async with running(device.mount(), is_slave=True) as store:
+        await feed(store, -1)
+        assert ODD in store.queues.stopped
+        for number in range(3):
+            await feed(store, number)
+        assert (store.queues.range_of(*ODD), store.queues.stopped) == ((0, 3), {})
+    async with running(device.mount(), is_slave=True) as store:
+        assert (store.queues.range_of(*ODD), store.queues.stopped) == ((0, 3), {})
+
+
 async def test_a_place_that_one_record_alone_claims_is_not_counted_at_a_start_either(
     autojump_clock: MockClock,
 ) -> None:
