@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.classic.taken_tables import TakenTables
+from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN, TakenTables
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.tables_origin import TablesOrigin, origin_of
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.codec.route import PERM_READ
 from rmqha.store.disk import Disk
+from rmqha.store.store_note import StoreNote
 from tests.broker.machines import Machine, replication_of
 from tests.broker.test_heard_brokers import as_rocketmqs, start, start_rocketmqs
 from tests.broker.test_pair import SLAVE
@@ -299,3 +301,27 @@ async def test_tables_that_take_long_to_come_are_as_late_as_the_log_all_the_whil
     await trio.sleep(20 + 3 * each_s)
     rounds.max_offset += 1
     assert (tables.origin.is_in_step, tables.origin.log_end) == (False, rounds.max_offset - 1)
+
+
+@pytest.mark.parametrize(
+    ("lacks_some", "found", "log_end"),
+    [
+        (False, TablesOrigin(log_end=-1), 500),
+        (True, TablesOrigin(log_end=-1), 0),
+        (True, TablesOrigin(log_end=70), 70),
+        (True, TablesOrigin(log_end=70, is_in_step=True), 500),
+    ],
+    ids=["never said", "lacks some, and what said since when is gone", "says since when", "in step"],
+)
+async def test_tables_of_which_some_were_lacking_are_not_as_late_as_the_log_at_a_start(
+    autojump_clock: MockClock, found: TablesOrigin, log_end: int, *, lacks_some: bool
+) -> None:
+    """They would outdo those of a slave that has all of them."""
+    slave = Rounds(max_offset=500)
+    slave.disk.makedirs("/store")
+    if lacks_some:
+        StoreNote(slave.disk, f"/store/{TABLES_NOT_TAKEN}").make()
+    metadata = SimpleNamespace(found=found, had_topics=True, files=SimpleNamespace(lost={}))
+    tables = TakenTables("/store", slave, metadata, slave, is_slave=True)  # type: ignore[arg-type]
+    await tables.begin(were_lost=False)
+    assert tables.origin.log_end == log_end
