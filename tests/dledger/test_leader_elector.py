@@ -312,6 +312,22 @@ class TestHeartBeat:
         member.tick(now=7)
         assert state.role is Role.CANDIDATE
 
+    def test_an_answer_that_the_next_heartbeat_has_overtaken_counts_for_neither(self) -> None:
+        """It was given before the present one was sent: who gave it may have voted for another in between."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        (slow, _other) = member.tick(now=0)
+        proof = member.prove()
+        member.on_heart_beat_answer("n1", slow.number, HeartBeatResponse(200), now=0.1)
+        (present, _other) = member.tick(now=2)
+        assert present.number >= proof
+        member.on_heart_beat_answer("n2", slow.number, HeartBeatResponse(200), now=2.9)
+        assert member.confirmed_beat < proof
+        assert [member.is_surely_leading(now=now) for now in (5.9, 6)] == [True, False]
+        member.on_heart_beat_answer("n2", present.number, HeartBeatResponse(200), now=3)
+        assert member.confirmed_beat >= proof
+
     def test_a_leader_whose_disk_failed_steps_down_and_does_not_ask(self) -> None:
         """§7.3 row 18."""
         state = state_of(curr_vote_for="n0")

@@ -375,6 +375,38 @@ async def test_what_was_committed_in_an_earlier_term_was_so_by_a_list_that_nobod
     assert not await does_note(tmp_path, committed_term=1)
 
 
+async def test_a_leader_is_asked_for_its_list_anew_in_each_term(
+    tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Elected again after a restart, it may run with another one: the former would be noted as what has committed."""
+    options, disk = options_of(tmp_path, "n0", "n1", "n2"), SimDisk()
+    disk.mount().makedirs(options.store.default_path)
+    state = SimpleNamespace(self_id="n0", leader_id="n1", curr_term=2)
+    entry, questions = SimpleNamespace(term=1), list[Callable[[MetadataResponse | None], None]]()
+    store: Any = SimpleNamespace(
+        member_state=state, committed_index=5, ledger_begin_index=0, ledger_end_index=5, get=lambda _index: entry
+    )
+
+    def ask(_member: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
+        questions.append(on_answer)
+
+    def answer(*members: str) -> None:
+        questions.pop()(MetadataResponse(leader_id="n1", peers=dict.fromkeys(members, "h:1")))
+
+    parts: Any = (options, disk.mount(), store, SimpleNamespace(checker=None), "1")
+    nursery.start_soon(Membership(*parts, connections={}, ask=ask, append_barrier=lambda: None).run)
+    await trio.sleep(0.5)
+    answer("n0", "n1", "n2")
+    state.curr_term = entry.term = 3
+    await trio.sleep(2)
+    path = f"{options.store.default_path}/members"
+    assert path not in disk.files, "nobody has said yet with whom that term is led"
+    answer("n0", "n1", "n2", "n3")
+    await trio.sleep(2)
+    assert json.loads(bytes(disk.files[path].cache))["members"] == ["n0", "n1", "n2", "n3"]
+    nursery.cancel_scope.cancel()
+
+
 async def test_who_follows_one_process_and_finds_another_at_its_address_says_so(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
