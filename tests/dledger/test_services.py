@@ -244,7 +244,7 @@ class TestCleanSpaceService:
         with_index = [entry.index for entry in all_of(member.store)]
         assert with_index == list(range(deleted, 7))
 
-    async def test_a_clock_that_jumps_ahead_expires_nothing(self, member: Member) -> None:
+    async def test_a_clock_that_jumps_ahead_expires_nothing(self, member: Member, autojump_clock: MockClock) -> None:
         """DLedger's files would go at the next hour of deleteWhen (`tests/store/test_expiry_clock.py`)."""
         assert await member.clean() == 0
         member.now_ms = NOON + (5 * 24 - 12 + 4) * HOUR_MS
