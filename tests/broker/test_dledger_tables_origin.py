@@ -1,0 +1,43 @@
+"""Whose tables a member's broker has, as it tells the others: of a leader only once they are taken over from it."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.slave_synchronize import SlaveSynchronize
+from tests.broker.dledger_brokers import Node
+from tests.broker.test_dledger_broker import group_of
+from tests.broker.test_dledger_followers import followers_of
+from tests.broker.test_dledger_takeover import hand_over
+
+
+def origin_of(node: Node) -> tuple[int, str]:
+    """Term, and of whom."""
+    told = node.replication.facts()["tables"]
+    return told["term"], told["leader_id"]
+
+
+async def test_a_follower_has_the_tables_of_who_led_before_until_it_has_those_of_the_next(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who leads next would take them for newer than they are, and pass over newer ones that others have."""
+    run, may_take = SlaveSynchronize.run, trio.Event()
+
+    async def waits(tables: SlaveSynchronize, *args: Any, **options: Any) -> None:
+        await may_take.wait()
+        await run(tables, *args, **options)
+
+    async with group_of() as group:
+        leader, late = await group.wait_master(), (await followers_of(group))[0]
+        first = leader.running.role.term
+        await group.wait(lambda: origin_of(late) == (first, leader.name))
+        monkeypatch.setattr(SlaveSynchronize, "run", waits)
+        other = next(node for node in group.nodes.values() if node not in {leader, late})
+        await hand_over(leader, other)
+        await group.wait(lambda: late.running.role.master == f"{group.addresses[other.name]}:10911")
+        await trio.sleep(1)
+        assert (other.is_master, origin_of(late)) == (True, (first, leader.name))
+        may_take.set()
+        await group.wait(lambda: origin_of(late) == (other.running.role.term, other.name))
