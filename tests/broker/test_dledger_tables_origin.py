@@ -1,5 +1,6 @@
 """Whose tables a member's broker has, as it tells the others: of a leader only once they are taken over from it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,3 +42,18 @@ async def test_a_follower_has_the_tables_of_who_led_before_until_it_has_those_of
         assert (other.is_master, origin_of(late)) == (True, (first, leader.name))
         may_take.set()
         await group.wait(lambda: origin_of(late) == (other.running.role.term, other.name))
+
+
+async def test_how_long_the_master_of_another_term_had_been_one_says_nothing_of_this_term(
+    autojump_clock: MockClock,
+) -> None:
+    """One that was restarted tells what its disk says, which may be from long before."""
+    async with group_of() as group:
+        leader, follower = await group.wait_master(), (await followers_of(group))[0]
+        term = leader.running.role.term
+        await group.wait(lambda: origin_of(follower) == (term, leader.name))
+        tables = follower.replication._tables._slave_synchronize
+        for told_in, for_ms in ((term, 60_000), (term - 1, 0)):
+            tables.origin = replace(tables.origin, term=told_in, for_ms=60_000)
+            told = follower.replication.facts()["tables"]
+            assert (told["term"], told["for_ms"]) == (term, for_ms)

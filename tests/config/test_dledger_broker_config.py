@@ -43,6 +43,13 @@ def test_dledgers_own_names_are_keys_and_rule_what_is_deleted() -> None:
     assert not clean.clean_file_forcibly_enable
 
 
+@pytest.mark.parametrize(("ratio", "levels"), [("0.93", (93, 98)), ("0.95", (95, 99)), ("0.99", (99, 99))])
+def test_however_full_a_disk_may_be_some_room_is_left(ratio: str, levels: tuple[int, int]) -> None:
+    """Above 100 % no disk is ever: messages would be taken until a write fails, which is final."""
+    clean = clean_options(load_config(None, GROUP | {"diskSpaceRatioToForceClean": ratio}), Tuning())
+    assert (clean.disk_space_clean_forcibly_ratio, clean.disk_space_warning_level_ratio) == levels
+
+
 def test_the_group_is_named_after_the_broker_and_the_other_way_round() -> None:
     named = load_config(
         None, {key: value for key, value in GROUP.items() if key != "dLegerGroup"} | {"brokerName": "a"}

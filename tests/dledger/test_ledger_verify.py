@@ -95,6 +95,12 @@ def test_a_log_that_ends_before_what_was_committed(mount: SimMount) -> None:
     )
 
 
+def test_a_group_s_only_entry_is_missed_too(mount: SimMount) -> None:
+    assert "index 0 was committed, the last one here is -1" in verify(mount, kept=0).problems[0].reason
+    put_log(mount, [entries(0, 0)])
+    assert verify(mount, kept=0).problems == []
+
+
 def test_what_a_truncate_left_is_no_damage_but_what_lies_behind_the_end(mount: SimMount) -> None:
     """The next leader's entry was written over the beginning of what was cut; index 4 of term 1 is still whole."""
     put_file(mount, 0, entries(0, 1) + entry(2, pos=100, term=2, body=b"another one") + entries(0, 4)[159:])
