@@ -95,6 +95,15 @@ def test_a_log_that_ends_before_what_was_committed(mount: SimMount) -> None:
     )
 
 
+@pytest.mark.parametrize("files", [[FULL], [FULL, entries(4, 7, pos=FILE_SIZE) + blank(56)]])
+def test_a_last_file_that_is_being_made_is_no_damage(mount: SimMount, files: list[bytes]) -> None:
+    """Nor is what a crash left of it."""
+    put_log(mount, files)
+    put_file(mount, len(files) * FILE_SIZE, b"", size=100)
+    found = verify(mount)
+    assert (found.problems, found.tail, found.segments) == ([], None, len(files))
+
+
 def test_a_group_s_only_entry_is_missed_too(mount: SimMount) -> None:
     assert "index 0 was committed, the last one here is -1" in verify(mount, kept=0).problems[0].reason
     put_log(mount, [entries(0, 0)])
