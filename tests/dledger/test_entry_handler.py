@@ -246,6 +246,21 @@ class TestCodes:
         assert pushed.push(PushType.COMPARE) == Code.UNEXPECTED_ARGUMENT
 
 
+def test_a_gap_is_waited_for_no_longer_though_pushes_go_on_to_come() -> None:
+    """Else a leader that lost one of many would hear of it only when it has nothing more to push."""
+    _, two, three, four = put(leader(SimDisk().mount()), b"one", b"two", b"three", b"four")
+    pushed = Pushed()
+    for token, (entry, now) in enumerate(((two, 0.0), (three, 0.9), (four, 1.5))):
+        answers = pushed.handler.step(now=now)
+        assert [(answered, answer.code) for answered, answer in answers] == (
+            [] if now < 1 else [(0, Code.INCONSISTENT_STATE)]
+        )
+        request = PushEntryRequest(PushType.APPEND, 1, LEADER, -1, (entry,))
+        assert pushed.handler.handle_push(request, token, now=now) is None
+        assert pushed.handler.step(now=now) == []
+        assert pushed.handler.due_at == (1.0 if now < 1 else 1.9)
+
+
 LARGE_FILES = {"mapped_file_size_for_entry_data": 1 << 20, "mapped_file_size_for_entry_index": 1 << 20}
 
 
