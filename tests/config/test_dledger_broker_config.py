@@ -2,11 +2,12 @@
 
 import pytest
 
-from rmqha.broker.dledger.dledger_options import member_options
+from rmqha.broker.dledger.dledger_options import member_options, server_options
 from rmqha.broker.options import clean_options
 from rmqha.broker.tuning import Tuning
 from rmqha.choices import BrokerRole
 from rmqha.config import load_config
+from rmqha.config.load_dledger import load_dledger_settings
 from rmqha.errors import ConfigError
 
 PEERS = "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"
@@ -41,6 +42,21 @@ def test_dledgers_own_names_are_keys_and_rule_what_is_deleted() -> None:
     assert (clean.file_reserved_time_s, clean.disk_max_used_space_ratio) == (5 * 3600.0, 60)
     assert (clean.disk_space_clean_forcibly_ratio, clean.disk_space_warning_level_ratio) == (80, 85)
     assert not clean.clean_file_forcibly_enable
+
+
+@pytest.mark.parametrize("percent", [29, 57, 58, 70])
+def test_a_ratio_is_the_percentage_that_it_says(percent: int) -> None:
+    """0.57 is a little less than 57 hundredths."""
+    given = dict.fromkeys(("diskSpaceRatioToCheckExpired", "diskSpaceRatioToForceClean"), f"0.{percent}")
+    clean = clean_options(load_config(None, GROUP | given), Tuning())
+    assert (clean.disk_max_used_space_ratio, clean.disk_space_clean_forcibly_ratio) == (percent, percent)
+
+
+def test_a_home_directory_that_no_shell_has_expanded_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a unit of systemd: the store would be in a directory by the name of ~, wherever that was started."""
+    monkeypatch.setenv("HOME", "/home/of-the-test")
+    options = server_options(load_dledger_settings({}), "g", "n0", peers={"n0": "h:1"}, store_base_dir="~/d")
+    assert options.store.default_path == "/home/of-the-test/d/dledger-n0"
 
 
 @pytest.mark.parametrize(("ratio", "levels"), [("0.93", (93, 98)), ("0.95", (95, 99)), ("0.99", (99, 99))])
