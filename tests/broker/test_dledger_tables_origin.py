@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.broker.master_link import MasterLink
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from tests.broker.dledger_brokers import Node
 from tests.broker.test_dledger_broker import group_of
@@ -57,3 +59,26 @@ async def test_how_long_the_master_of_another_term_had_been_one_says_nothing_of_
             tables.origin = replace(tables.origin, term=told_in, for_ms=60_000)
             told = follower.replication.facts()["tables"]
             assert (told["term"], told["for_ms"]) == (term, for_ms)
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_who_heard_no_majority_before_it_is_master_says_that_its_tables_may_be_old(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+) -> None:
+    """All have been killed: a former master may be among those that vote, and do not tell whose tables they have."""
+
+    async def tells_nothing(_link: MasterLink, _address: str) -> None:
+        await trio.sleep(0.01)
+
+    async with group_of() as group:
+        await group.send(b"0")
+        await group.wait_same()
+        await trio.sleep(30)  # all have saved the tables
+        for node in group.nodes.values():
+            node.kill()
+        if is_silent:
+            monkeypatch.setattr(MasterLink, "ask_tables_origin", tells_nothing)
+        with capture_logs() as logs:
+            await group.start()
+            await group.wait_master()
+    assert ("dledger_tables.not_taken_over" in [log["event"] for log in logs]) == is_silent
