@@ -147,7 +147,8 @@ class HAClient:
         self._connections = 0
         self._corrupt_streams = 0
         self._diverged_at: int | None = None
-        self._apart_since = trio.current_time()
+        self._apart_since: float | None = None
+        """Since when no master is followed, once :meth:`run` has begun; this is made before there is an event loop."""
 
     def update_master_address(self, host: str, port: int) -> None:
         """Follow the master at this address; a connection to another one is closed (spec: ha §15 row 20)."""
@@ -159,6 +160,7 @@ class HAClient:
 
     async def run(self) -> None:
         """Follow the master until cancelled, or until that can never go on."""
+        self._apart_since = trio.current_time()
         try:
             await self._address_known.wait()
             while self._state not in _FINAL_STATES:
@@ -314,8 +316,13 @@ class HAClient:
             connections=self._connections,
             corrupt_streams=self._corrupt_streams,
             diverged_at=self._diverged_at,
-            apart_s=None if self.is_joined else trio.current_time() - self._apart_since,
+            apart_s=self._apart_s,
         )
+
+    @property
+    def _apart_s(self) -> float | None:
+        since = self._apart_since
+        return None if since is None or self.is_joined else trio.current_time() - since
 
     def _state_now(self, connection: SlaveConnection | None) -> ClientState:
         if connection is None:

@@ -318,6 +318,12 @@ async def test_a_master_is_told_twice_whose_connection_it_is(nursery: trio.Nurse
     nursery.cancel_scope.cancel()
 
 
+def test_one_is_made_before_there_is_an_event_loop() -> None:
+    """As a broker makes it."""
+    client = HAClient(MemoryLog(), MemoryNetwork(), options=ha_client_options(), chance=lambda: 0.0)
+    assert (client.info().state, client.info().apart_s) == (ClientState.NO_MASTER, None)
+
+
 async def test_for_how_long_no_master_was_followed(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     network, master = MemoryNetwork(), RawMaster()
     client = HAClient(MemoryLog(), network, options=ha_client_options(), chance=lambda: 0.0)
