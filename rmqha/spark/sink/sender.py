@@ -15,6 +15,8 @@ _UNANSWERED_MAX: Final = 1000
 _UNANSWERED_BYTES_MAX: Final = 8 << 20
 _FIRST_PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 2.0
+_IN_A_ROW: Final = 32
+"""More than a topic has queues, as a rule, on brokers that are away beside others that are not."""
 
 
 _Problem = tuple[Row, RmqhaError]
@@ -60,6 +62,8 @@ class Sender:
         self.sent = Sent()
         self._unsafe: set[int] = set()
         """Rows that a broker stored at their last try, and did not call safe."""
+        self._failed_in_a_row: dict[str, int] = {}
+        """Sends of each topic since one got through."""
 
     def send(self, rows: Iterable[Row]) -> None:
         """All of them.
@@ -71,9 +75,10 @@ class Sender:
             self._send_run(run)
 
     def _send_run(self, run: Sequence[Row]) -> None:
-        """What failed, and may pass, is sent again: after each pause one row of each topic, then the others.
+        """What failed, and may pass, is sent again together, after one pause for all of it.
 
-        What a broker stored and did not call safe is in its log each time: while a slave is away, one row is.
+        What a broker stored and did not call safe is in its log each time. So of a topic of which nothing gets through,
+        as while a slave is away, one row is sent, and the others once that one got through.
         """
         backoff = Backoff(random.random, first_s=_FIRST_PAUSE_S, max_s=_PAUSE_S_MAX)
         problems = self._try_once(run)
@@ -83,18 +88,23 @@ class Sender:
             is_late = self._now() + pause_s > deadline
             for row, problem in problems:
                 if is_late or not problem.retryable:
-                    raise self._failed(row, problem) from problem
+                    raise self._error(row, problem) from problem
             self._sleep(pause_s)
             problems = self._try_again(problems)
 
     def _try_again(self, problems: list[_Problem]) -> list[_Problem]:
-        firsts = list({row.message.topic: row for row, _ in reversed(problems)}.values())
-        failed = self._repeat(firsts)
+        met, first, later = set[str](), list[Row](), list[_Problem]()
+        for row, problem in problems:
+            topic = row.message.topic
+            if topic in met and self._failed_in_a_row.get(topic, 0) >= _IN_A_ROW:
+                later.append((row, problem))
+            else:
+                first.append(row)
+            met.add(topic)
+        failed = self._repeat(first)
         waiting = {row.message.topic for row, _ in failed}
-        tried = {row.number for row in firsts}
-        others = [(row, problem) for row, problem in problems if row.number not in tried]
-        failed += [one for one in others if one[0].message.topic in waiting]
-        failed += self._repeat([row for row, _ in others if row.message.topic not in waiting])
+        failed += [one for one in later if one[0].message.topic in waiting]
+        failed += self._repeat([row for row, _ in later if row.message.topic not in waiting])
         return sorted(failed, key=lambda one: one[0].number)
 
     def _repeat(self, rows: Sequence[Row]) -> list[_Problem]:
@@ -106,6 +116,9 @@ class Sender:
         outcomes = list(self._producer.send_many([row.message for row in rows], window=_UNANSWERED_MAX))
         judged = [(row, self._problem(outcome)) for row, outcome in zip(rows, outcomes, strict=True)]
         for row, problem in judged:
+            failed_before = self._failed_in_a_row.pop(row.message.topic, 0)
+            if problem is not None:
+                self._failed_in_a_row[row.message.topic] = failed_before + 1
             self._unsafe.discard(row.number)
             if isinstance(problem, _NotSafeError):
                 self._unsafe.add(row.number)
@@ -124,7 +137,7 @@ class Sender:
             "('rmqha status' says what it lacks; require=stored takes this for sent)"
         )
 
-    def _failed(self, row: Row, problem: RmqhaError) -> MQClientError:
+    def _error(self, row: Row, problem: RmqhaError) -> MQClientError:
         tried = f", tried for {self._retry_for_s:g} s" if problem.retryable else ""
         place = (row.message.properties or {}).get(ROW_ID, "").rpartition(":")[0].rpartition(":")[0]
         there = self.sent.rows + len(self._unsafe - {row.number})
