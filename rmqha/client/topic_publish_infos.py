@@ -66,8 +66,13 @@ class TopicPublishInfos:
                 raise
             known.found_at = trio.current_time()
             return known
-        self._infos[topic] = info
+        self._note(topic, info)
         return info
+
+    def _note(self, topic: str, info: TopicPublishInfo) -> None:
+        if (former := self._infos.get(topic)) is not None:
+            info.go_on_behind(former)
+        self._infos[topic] = info
 
     async def _ask(self, topic: str) -> TopicPublishInfo:
         return await self._routes.find_publish_info(topic, default_queue_nums=self._default_queue_nums)
@@ -83,7 +88,7 @@ class TopicPublishInfos:
                 known.found_at = trio.current_time()
         else:
             if self._infos[topic] is known and known.found_at > -inf:
-                self._infos[topic] = info
+                self._note(topic, info)
         finally:
             self._asked.discard(topic)
 

@@ -39,6 +39,10 @@ class TopicPublishInfo:
     found_at: float
     _turn: int = field(default=0)
 
+    def go_on_behind(self, former: "TopicPublishInfo") -> None:
+        """Take the turn of what was known before: else each look would lead to the same queue, whatever it is worth."""
+        self._turn = former._turn % len(self.queues)
+
     def select_one_message_queue(self, *, avoid_broker: str | None = None) -> tuple[MessageQueue, str]:
         """The next queue; on another broker than ``avoid_broker`` if there is one."""
         queues = self.queues

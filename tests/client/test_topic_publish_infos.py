@@ -6,8 +6,12 @@ import trio.testing
 from trio.testing import MockClock
 
 from rmqha.client.message import Message, MessageQueue
+from rmqha.client.results import SendResult
 from rmqha.client.topic_publish_infos import TopicPublishInfos
 from rmqha.client.topic_routes import TopicPublishInfo, TopicRoutes
+from rmqha.codec.codes import RequestCode
+from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.route import BrokerData, QueueData, TopicRouteData, encode_route
 from rmqha.errors import NoRouteError, RemotingConnectError, RmqhaError
 from tests.client.fake_broker import FakeBroker
 from tests.client.test_retries import producing
@@ -163,3 +167,26 @@ async def test_a_name_server_that_is_away_stops_no_producer(autojump_clock: Mock
         for _ in range(10):
             await trio.sleep(20)
             assert (await producer.send(Message("T", b"x"), retries=4)).is_ok
+
+
+@pytest.mark.parametrize("dead", ["a", "b"])
+async def test_a_broker_that_is_dead_and_still_listed_leaves_the_others_their_share(
+    dead: str, autojump_clock: MockClock
+) -> None:
+    """Each send that failed had the next one begin at the first broker's first queue again."""
+    network, name_server, alive = MemoryNetwork(), FakeBroker(port=9876), FakeBroker(port=10912)
+    addresses = {name: "10.0.0.1:10911" if name == dead else alive.address for name in ("a", "b")}
+    route = TopicRouteData(
+        tuple(BrokerData("c", name, {0: address}) for name, address in addresses.items()),
+        tuple(QueueData(name, 4, 4, 6) for name in addresses),
+    )
+    name_server.register(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        lambda _, request: RemotingCommand(0, body=encode_route(route, version=request.version)),
+    )
+    async with producing(network, name_server.address) as (producer, nursery):
+        for one in (alive, name_server):
+            nursery.start_soon(one.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        outcomes = [outcome async for outcome in producer.send_many([Message("T", b"x")] * 40)]
+    assert 16 <= sum(isinstance(outcome, SendResult) for outcome in outcomes) <= 24
