@@ -61,6 +61,10 @@ class TopicPublishInfos:
             return known
         try:
             info = await self._ask(topic)
+        except (trio.Cancelled, BaseExceptionGroup):
+            if known is not None:  # the next one, which may have no more time, sends, and looks in the background
+                known.found_at = trio.current_time() - REFRESH_AFTER_S
+            raise
         except RemotingError:
             if known is None:
                 raise

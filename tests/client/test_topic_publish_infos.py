@@ -12,7 +12,7 @@ from rmqha.client.topic_routes import TopicPublishInfo, TopicRoutes
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import BrokerData, QueueData, TopicRouteData, encode_route
-from rmqha.errors import NoRouteError, RemotingConnectError, RmqhaError
+from rmqha.errors import NoRouteError, RemotingConnectError, RemotingError, RmqhaError
 from tests.client.fake_broker import FakeBroker
 from tests.client.test_retries import producing
 from tests.fakes import MemoryNetwork
@@ -102,6 +102,28 @@ async def test_without_any_name_server_what_was_known_is_used(
     assert await used(infos) == "b"
 
 
+async def test_who_has_less_time_than_a_name_server_takes_goes_on_all_the_same(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    """Each send waited for as long as it might, and the next one began the same again."""
+    routes.delay_s, routes.error = 3, RemotingConnectError("10.0.0.9:9876", "no answer")
+    infos.forget("T")
+    with pytest.raises(trio.TooSlowError), trio.fail_after(2):
+        await infos.get("T")
+    for _ in range(20):
+        with trio.fail_after(2):
+            assert await used(infos) == "a"
+        await trio.sleep(20)
+    routes.delay_s, routes.error, routes.name = 0, None, "b"
+    infos.forget("T")
+    with pytest.raises(trio.TooSlowError), trio.fail_after(0):
+        await infos.get("T")
+    await trio.sleep(0.01)
+    assert await used(infos) == "a"
+    await trio.testing.wait_all_tasks_blocked()
+    assert await used(infos) == "b", "and the name servers are asked at once"
+
+
 async def test_a_first_look_without_an_answer_fails(
     routes: FakeRoutes, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -167,6 +189,32 @@ async def test_a_name_server_that_is_away_stops_no_producer(autojump_clock: Mock
         for _ in range(10):
             await trio.sleep(20)
             assert (await producer.send(Message("T", b"x"), retries=4)).is_ok
+
+
+@pytest.mark.parametrize("timeout_s", [2, 3])
+async def test_a_name_server_that_hangs_stops_no_producer_of_little_time(
+    timeout_s: float, autojump_clock: MockClock
+) -> None:
+    network, broker, name_server = MemoryNetwork(), FakeBroker(), FakeBroker(port=9876)
+    broker.topics["T"] = name_server.topics["T"] = 1
+    name_server.addrs = {0: broker.address}
+    async with producing(network, name_server.address) as (producer, nursery):
+        for one in (broker, name_server):
+            nursery.start_soon(one.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await producer.send(Message("T", b"x"))).is_ok
+        name_server.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: None)
+        await broker.die()
+        for _ in range(2):
+            with pytest.raises(RemotingError):
+                await producer.send(Message("T", b"x"), timeout_s=timeout_s)
+        broker = FakeBroker()
+        broker.topics["T"] = 1
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(10):
+            assert (await producer.send(Message("T", b"x"), timeout_s=timeout_s)).is_ok
+            await trio.sleep(20)
 
 
 @pytest.mark.parametrize("dead", ["a", "b"])
