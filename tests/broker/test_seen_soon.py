@@ -25,10 +25,10 @@ async def send(client: RemotingClient, count: int, *, topic: str = "t") -> None:
         }
 
 
-async def drain(client: RemotingClient) -> int:
+async def drain(client: RemotingClient, at: int = 0, *, tags: str = "*") -> int:
     """Pull until nothing more is found."""
-    at = 0
-    while (answer := await ask(client, pull_request(at))).code == ResponseCode.SUCCESS:
+    more = {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}
+    while (answer := await ask(client, pull_request(at, subscription=tags))).code in more:
         at = int(answer.ext_fields["nextBeginOffset"])
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert answer.ext_fields["maxOffset"] == str(at)
@@ -63,6 +63,46 @@ async def test_all_that_was_acknowledged_is_there_for_the_first_who_asks(
         else:
             answer = await ask(client, max_offset() if first is max_offset else last_offset())
             assert answer.ext_fields["offset"] == ("40" if first is max_offset else "39")
+        assert trio.current_time() - begun_at < 0.3
+
+
+async def test_who_reads_while_others_send_comes_to_an_end(autojump_clock: MockClock) -> None:
+    """At each pull there is something that is being flushed: it was waited for again and again."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    machine.disk.latency_s = (0.02, 0.02)
+    async with machine.broker(), machine.client() as sender, machine.client() as client, trio.open_nursery() as nursery:
+        acknowledged = 0
+
+        async def send_on() -> None:
+            nonlocal acknowledged
+            while True:
+                await send(sender, 1)
+                acknowledged += 1
+
+        nursery.start_soon(send_on)
+        at = 0
+        for _ in range(5):
+            await trio.sleep(1)
+            before = acknowledged
+            with trio.fail_after(0.3):
+                at = await drain(client, at)
+            assert at >= before
+        for _ in range(20):
+            before = acknowledged
+            at = await drain(client, at)
+            assert at >= before, "who asks again at once begins anew"
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_wants_none_of_what_comes_waits_no_longer_than_for_it(autojump_clock: MockClock) -> None:
+    """What its tags leave out could be seen, and it was held on for the rest of half a second."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    async with machine.broker(), machine.client() as client:
+        await send(client, 1)
+        assert await drain(client) == 1
+        await send(client, 1)
+        begun_at = trio.current_time()
+        assert await drain(client, 1, tags="A") == 2
         assert trio.current_time() - begun_at < 0.3
 
 

@@ -18,7 +18,7 @@ from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHol
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupManager
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
-from rmqha.broker.visible import PATIENCE_S, comes_soon
+from rmqha.broker.visible import PATIENCE_S, EndSeekers, comes_soon
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import (
     PullMessageRequestHeader,
@@ -100,6 +100,7 @@ class PullMessageProcessor:
         self._rules = rules
         self._stats = stats
         self._flush_demanded = False
+        self._seekers = EndSeekers()
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes of pulls."""
@@ -218,8 +219,10 @@ class PullMessageProcessor:
             self._demand_flush()
         if code == ResponseCode.PULL_OFFSET_MOVED and result.max_offset < header.queue_offset:
             code, result = self._beyond_the_end(header, result)
-        if deadline is None and code == ResponseCode.PULL_NOT_FOUND and self._comes_soon(header, result):
-            deadline = begun_at + PATIENCE_S
+        if code == ResponseCode.PULL_NOT_FOUND and self._waits(connection, header, result, deadline):
+            until = begun_at + PATIENCE_S
+            self._hold(connection, request, header, subscription, until, result.max_offset, held_again_until=_OVER)
+            return
         if deadline in {None, _OVER} or not (code in _MAY_BE_HELD or self._is_late(code)):
             self._answer(connection, request, header, group=group, result=result, code=code)
             return
@@ -233,8 +236,22 @@ class PullMessageProcessor:
             deadline = min(deadline, trio.current_time() + _NEVER_HERE_S)
         self._hold(connection, request, header, subscription, deadline, result.max_offset)
 
-    def _comes_soon(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
-        return comes_soon(self._store, header.topic, header.queue_id, seen_end=result.max_offset)
+    def _waits(
+        self,
+        connection: Connection,
+        header: PullMessageRequestHeader,
+        result: GetMessageResult,
+        deadline: float | None,
+    ) -> bool:
+        """Whether this one that would not is to wait for what was acknowledged; one that was held has."""
+        queue = header.topic, header.queue_id
+        reader = connection.peer, header.consumer_group[:GROUP_SIZE_MAX], *queue
+        if deadline is None and comes_soon(self._store, *queue, seen_end=result.max_offset):
+            given_out = self._store.next_queue_offset(*queue)
+            if self._seekers.waits(reader, at=header.queue_offset, given_out=given_out):
+                return True
+        self._seekers.forget(reader)
+        return False
 
     def _is_late(self, code: ResponseCode) -> bool:
         """Whether this slave lacks what the consumer asks for: it would ask again and again without a pause."""
@@ -248,6 +265,8 @@ class PullMessageProcessor:
         subscription: SubscriptionData,
         deadline: float,
         queue_end: int,
+        *,
+        held_again_until: float | None = None,
     ) -> None:
         """Of all that came with the pull no more is kept than what it is for: clients may be many, and leave.
 
@@ -264,7 +283,7 @@ class PullMessageProcessor:
 
         def retry(arrived: bool) -> None:
             if not connection.closed:
-                again = deadline if arrived else _OVER
+                again = (held_again_until or deadline) if arrived else _OVER
                 with connection.fenced(request):
                     if not self._access.is_open:
                         self._access.check(asker, *to_pull(header.topic, header.consumer_group))
