@@ -66,6 +66,8 @@ class EntryHandler(Generic[Token]):
         """A leader wanted to have cut away what is committed here, and has not been found to have it since; nothing was
         changed. One of DLedger's that led before asks for that, and compares at its own end next."""
         self._is_outvoted = False
+        self._refused: tuple[int, str] = (-1, "")
+        """The leadership that last wanted to have cut what is committed here."""
         self._agreed: tuple[tuple[int, str], int, bool] = (-1, ""), -1, False
         """A leadership, what it told first of what is committed, and whether a quorum has agreed with it since."""
         self.misfit = ""
@@ -136,7 +138,8 @@ class EntryHandler(Generic[Token]):
     def is_outvoted(self) -> bool:
         """This log differs from one that a quorum has gone on with: this member is not to lead.
 
-        With a longer log, such as another group's, it would; nobody could take anything from it then.
+        With a longer log, such as another group's, it would; nobody could take anything from it then. Who asks once to
+        cut what is committed may compare at its own end next; who asks again has found another log here.
         """
         return self.diverged is not None and self._is_outvoted
 
@@ -225,7 +228,10 @@ class EntryHandler(Generic[Token]):
                 entry = self._store.get(equal)
             self._store.truncate(entry, request.term, request.leader_id)
         except DivergedLogError as error:
-            self._is_outvoted = self._agreed[2] or self.is_outvoted
+            leadership = request.term, request.leader_id
+            is_again = self.diverged is not None and self._refused == leadership
+            self._refused = leadership
+            self._is_outvoted = (is_again and self._agreed[2]) or self.is_outvoted
             self.diverged = self.diverged or error
             return False
         except DLedgerException as error:

@@ -57,15 +57,15 @@ def test_a_late_truncate_takes_back_nothing_that_was_cut_to_since() -> None:
     assert all_of(pushed.store) == [one, two, three]
 
 
-def diverged_from_the_next_leader() -> tuple[Pushed, list[DLedgerEntry]]:
+def diverged_from_the_next_leader(*, committed: int = 2, later: int = 2) -> tuple[Pushed, list[DLedgerEntry]]:
     """As of DLedger's: who leads again compares first where it had stopped as leader of a former term, and cuts."""
     entries = put(leader(SimDisk().mount()), b"one", b"two", b"three")
     pushed = Pushed()
     pushed.push(PushType.TRUNCATE, entries[0])
     assert pushed.push(PushType.APPEND, *entries[1:], commit_index=2) == Code.SUCCESS
     follow(pushed.store, 2)
-    assert pushed.push(PushType.COMPARE, entries[0], term=2) == Code.SUCCESS
-    assert pushed.push(PushType.TRUNCATE, entries[0], term=2) == Code.INCONSISTENT_STATE
+    assert pushed.push(PushType.COMPARE, entries[0], term=2, commit_index=committed) == Code.SUCCESS
+    assert pushed.push(PushType.TRUNCATE, entries[0], term=2, commit_index=later) == Code.INCONSISTENT_STATE
     assert pushed.handler.diverged is not None
     return pushed, entries
 
@@ -110,12 +110,29 @@ def test_who_differs_from_what_a_quorum_goes_on_with_is_not_to_lead(
     assert not pushed.handler.is_outvoted
     other = replace(entries[1], body=b"TWO")
     assert pushed.push(PushType.TRUNCATE, other, term=2, commit_index=later) == Code.INCONSISTENT_STATE
+    assert not pushed.handler.is_outvoted, "its next comparison may show the same log"
+    assert pushed.push(PushType.COMPARE, last, term=2, commit_index=later) == Code.INCONSISTENT_STATE
+    assert pushed.push(PushType.TRUNCATE, other, term=2, commit_index=later) == Code.INCONSISTENT_STATE
     assert pushed.handler.is_outvoted is expected
     follow(pushed.store, 3)
-    assert pushed.push(PushType.TRUNCATE, other, term=3, commit_index=later) == Code.INCONSISTENT_STATE
-    assert pushed.handler.is_outvoted is expected, "the next leader has proved nothing, and takes nothing back"
+    for _ in range(2):
+        assert pushed.push(PushType.TRUNCATE, other, term=3, commit_index=later) == Code.INCONSISTENT_STATE
+        assert pushed.handler.is_outvoted is expected, "the next leader has proved nothing, and takes nothing back"
     assert pushed.push(PushType.COMPARE, entries[3], term=3) == Code.SUCCESS
     assert not pushed.handler.is_outvoted
+
+
+def test_who_is_asked_to_cut_by_a_leader_that_compares_where_it_had_stopped_may_lead() -> None:
+    """Its log may be the longest there is, and that leader lost before it compares at its own end."""
+    pushed, entries = diverged_from_the_next_leader(committed=1, later=2)
+    assert not pushed.handler.is_outvoted, "that one entry is the same says nothing about those behind it"
+    assert pushed.push(PushType.COMPARE, entries[2], term=2, commit_index=2) == Code.SUCCESS
+    assert pushed.push(PushType.COMPARE, entries[0], term=2, commit_index=2) == Code.SUCCESS
+    follow(pushed.store, 3)
+    for term, commit_index in ((3, 1), (3, 2)):
+        assert pushed.push(PushType.COMPARE, entries[0], term=term, commit_index=commit_index) == Code.SUCCESS
+    assert pushed.push(PushType.TRUNCATE, entries[0], term=3, commit_index=2) == Code.INCONSISTENT_STATE
+    assert not pushed.handler.is_outvoted, "another leader has asked for that before"
 
 
 def test_nor_is_the_log_of_who_leads() -> None:
