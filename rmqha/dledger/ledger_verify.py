@@ -76,7 +76,8 @@ def verify_ledger(
         has_kept = has_kept or found.end_index == checkpoint.kept_index
         if len(found.problems) >= PROBLEMS_MAX:
             return found
-    if not has_kept:
+    is_expired = bool(files) and files[0].offset > 0 and found.begin_index > checkpoint.kept_index
+    if not (has_kept or is_expired):
         _note_lacking(files, found, checkpoint.kept_index)
     return found
 

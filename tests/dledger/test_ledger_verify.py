@@ -68,6 +68,13 @@ def test_a_first_entry_of_another_index_hides_no_damage(mount: SimMount) -> None
     assert "index 3 was committed" in verify(mount, kept=3).problems[-1].reason
 
 
+def test_what_was_committed_may_have_expired_since_the_checkpoint(mount: SimMount) -> None:
+    """Files were deleted by force, and the checkpoint is written each minute: no start takes that for damage."""
+    put_file(mount, FILE_SIZE, entries(4, 5, pos=FILE_SIZE))
+    assert verify(mount, kept=3).problems == []
+    assert "index 6 was committed" in verify(mount, kept=6).problems[-1].reason
+
+
 def test_files_that_are_missing_or_of_another_size(mount: SimMount) -> None:
     put_file(mount, 0, FULL)
     put_file(mount, 2 * FILE_SIZE, entries(8, 9, pos=2 * FILE_SIZE), size=FILE_SIZE * 2)
