@@ -231,7 +231,7 @@ def _why_locked(path: str, config: BrokerConfig) -> str:
 def _existing(path: str) -> Path:
     """The path, or the nearest above it that is there."""
     found = Path(path).absolute()
-    while not found.exists() and found != found.parent:
+    while not os.path.exists(found) and found != found.parent:  # noqa: PTH110 - Path's raises where it may not look
         found = found.parent
     return found
 

@@ -296,7 +296,7 @@ def find_tenant(config: BrokerConfig, *, timeout_s: float) -> Finding | None:
 def _whose_store_is_gone(config: BrokerConfig, facts: dict[str, Any]) -> Finding | None:
     """It uses this store, as it says, and its lock is not there: no port of its is to be freed, and no id changed."""
     lock = Path(config.store_path_root_dir) / "lock"
-    if lock.exists() and not os.access(lock, os.R_OK):
+    if not _may_read(lock):
         return None  # who may not read it does not know
     what = (
         f"the broker that runs here, at {own_listen_address(config)} ({_named(facts)}, brokerId "
@@ -305,6 +305,17 @@ def _whose_store_is_gone(config: BrokerConfig, facts: dict[str, Any]) -> Finding
     )
     told = f"start nothing else here: bring the directory back, then restart that broker; see {Page.WRITE_FAILED}"
     return Finding(FAIL, "store", escaped(what), told)
+
+
+def _may_read(path: Path) -> bool:
+    """Whether this user may, if it is there."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return os.access(path, os.R_OK)
 
 
 def _with_other_store(config: BrokerConfig, facts: dict[str, Any], wrong: str) -> Finding:

@@ -1,7 +1,7 @@
 """What `rmqha doctor` says of the tables in ``config`` of a broker that does not run, as a start would read them."""
 
+import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from rmqha.broker.dledger.dledger_options import member_options
@@ -68,7 +68,7 @@ def check_tables(config: BrokerConfig) -> Iterator[Finding]:
         else:
             yield Finding(FAIL, "tables", f"{what}, nor is its backup one: a start begins without it", _PAGE)
     for note in ("tablesLost", "tablesOlder"):
-        if config.is_slave or not Path(f"{config.store_path_root_dir}/{note}").exists():
+        if config.is_slave or not os.path.exists(f"{config.store_path_root_dir}/{note}"):  # noqa: PTH110
             continue
         what = f"{note}: the tables are not all that this group had, and some peer of haPeers has yet to tell its own"
         yield Finding(WARN, "tables", what, f"start this broker with all of them; {_PAGE}")
