@@ -21,21 +21,30 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Named:
-    """Messages that queues name: ``queue_offsets`` of the queue whose topic and id have that number in ``names``."""
+    """Messages that queues name: by topic and queue id their places in that queue, ascending."""
 
-    names: list[tuple[str, int]]
-    queues: Positions
-    queue_offsets: Positions
+    queue_offsets: dict[str, dict[int, Positions]]
+
+    @classmethod
+    def of(cls, names: list[tuple[str, int]], queues: Positions, queue_offsets: Positions) -> "Named":
+        """``queue_offsets`` of the queues whose topic and id have that number in ``names``."""
+        order = np.lexsort((queue_offsets, queues))
+        bounds = np.searchsorted(queues[order], np.arange(len(names) + 1)).tolist()
+        found = dict[str, dict[int, Positions]]()
+        for (topic, queue_id), begin, end in zip(names, bounds[:-1], bounds[1:], strict=True):
+            if begin < end:
+                found.setdefault(topic, {})[queue_id] = queue_offsets[order[begin:end]]
+        return cls(found)
 
     def holds_any(self, rows: Rows) -> bool:
         """Whether one of these records is among them."""
         ids, offsets = rows.fields.column("queue_id"), rows.fields.column("queue_offset")
         codes = rows.topics.indices.to_numpy(zero_copy_only=False)
-        topics = {topic.decode(errors="replace"): code for code, topic in enumerate(rows.topics.dictionary.to_pylist())}
-        for number, (topic, queue_id) in enumerate(self.names):
-            if (code := topics.get(topic)) is not None:
+        for code, topic in enumerate(rows.topics.dictionary.to_pylist()):
+            for queue_id, named in self.queue_offsets.get(topic.decode(errors="replace"), {}).items():
                 of_queue = offsets[(codes == code) & (ids == queue_id)]
-                if np.isin(of_queue, self.queue_offsets[self.queues == number]).any():
+                nearest = np.minimum(np.searchsorted(named, of_queue), named.size - 1)
+                if (named[nearest] == of_queue).any():
                     return True
         return False
 

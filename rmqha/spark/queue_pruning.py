@@ -49,6 +49,8 @@ QUEUE_COST_BYTES: Final = 256 << 10
 """What looking into one queue costs, as bytes that could be read meanwhile: some 40 short reads of a local file."""
 WITNESS_COST_BYTES: Final = 32 << 10
 """What looking at a wanted message costs, before it is read, in the same measure."""
+GAP_COST_BYTES: Final = 64 << 10
+"""What looking at what no queue names costs, besides its bytes: it is read by itself."""
 _WORTH: Final = 4
 """At least one part in so many of a split must be spared."""
 _UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -216,7 +218,7 @@ class _Tiles:
         wanted, others = self._witnesses(begin, end)
         witnesses = [self._unit(tile) for tile in (*known_by, *wanted, *others)]
         gaps, named = self._gaps(begin, end)
-        cost = WITNESS_COST_BYTES * len(wanted) + sum(stop - start for start, stop in gaps)
+        cost = WITNESS_COST_BYTES * len(wanted) + sum(GAP_COST_BYTES + stop - start for start, stop in gaps)
         return Kept(start, ranges, max(at, end), lasts, witnesses, gaps, named, cost)
 
     def _gaps(self, begin: int, end: int) -> tuple[list[tuple[int, int]], Named]:
@@ -224,7 +226,7 @@ class _Tiles:
         inside = np.flatnonzero((self.starts >= begin) & (self.starts < end))
         starts, ends = self.starts[inside], self.ends[inside]
         gaps = np.flatnonzero(starts[1:] != ends[:-1])
-        named = Named(self.names, self.queues[inside], self.queue_offsets[inside])
+        named = Named.of(self.names, self.queues[inside], self.queue_offsets[inside])
         return list(zip(ends[gaps].tolist(), starts[gaps + 1].tolist(), strict=True)), named
 
     def _witnesses(self, begin: int, end: int) -> tuple[list[int], list[int]]:
