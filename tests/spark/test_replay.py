@@ -442,6 +442,25 @@ def test_a_part_in_which_a_task_found_nothing_is_damage_beside_other_damage(log:
     assert report.corrupt[1:] == expected
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_gap_behind_which_nothing_is_to_be_read_is_gone_over(is_empty: bool, tmp_path: Path) -> None:
+    """All that was not replayed has expired, and nothing has come since; or only what is before the next file."""
+    log, out = LogWriter(tmp_path / "store", file_size=4096), tmp_path / "out"
+    log.append(b"x" * 100)
+    run(log.root, out)
+    log.end = 3 * log.file_size
+    log.append(b"y" * 100)
+    log.path(0).unlink()
+    read = {} if is_empty else {"ending_offset": 3 * log.file_size}
+    if is_empty:
+        log.path(log.end).write_bytes(bytes(log.file_size))
+    report = run(log.root, out, read=read, allow_gap=True)
+    assert (report.end, report.messages, len(report.corrupt)) == (3 * log.file_size, 0, 1)
+    log.end = 3 * log.file_size
+    log.append(b"z" * 100)
+    assert run(log.root, out).messages == 1
+
+
 def test_runs_into_one_output_share_their_options(log: LogWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(log.root, out, read={"topics": ("orders",)})

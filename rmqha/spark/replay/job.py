@@ -75,8 +75,8 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
                 tasks = _plan(options, log, staging, report=report, planned=planned, parallelism=runner.parallelism)
-                results = _run(tasks, progress=progress or _nobody, runner=runner)
-                if (planned_end := tasks[0].log.planned_end) is not None:
+                results = _run(tasks, progress=progress or _nobody, runner=runner) if tasks else []
+                if tasks and (planned_end := tasks[0].log.planned_end) is not None:
                     planned_end.check()
                 output.check_staged(results)
                 _add_up(report, results, options.read)
