@@ -33,6 +33,19 @@ TAGS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX
 """Characters of a tag expression: no message has a longer tag, and RocketMQ's console takes 4,096."""
 
 
+_CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
+_MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
+_CONSUME_FROM_WHERES: Final = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+"""In the order of RocketMQ's enums."""
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
     """One topic of a group: ``*``, or tags joined by ``||``.
@@ -153,12 +166,19 @@ def _integer(value: Any, *, bits: int) -> int:
 def _consumer(entry: dict[str, Any]) -> ConsumerData:
     return ConsumerData(
         _text(entry["groupName"]),
-        _text(entry.get("consumeType") or "CONSUME_ACTIVELY"),
-        _text(entry.get("messageModel") or "CLUSTERING"),
-        _text(entry.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
+        _constant(entry.get("consumeType"), _CONSUME_TYPES, default="CONSUME_ACTIVELY"),
+        _constant(entry.get("messageModel"), _MESSAGE_MODELS, default="CLUSTERING"),
+        _constant(entry.get("consumeFromWhere"), _CONSUME_FROM_WHERES, default="CONSUME_FROM_LAST_OFFSET"),
         tuple(map(decode_subscription, _subscriptions_of(entry))),
         unit_mode=bool(entry.get("unitMode")),
     )
+
+
+def _constant(value: object, names: tuple[str, ...], *, default: str) -> str:
+    """An enum's constant: by its name, or by its number, as the C++ client sends it and fastjson takes it."""
+    if type(value) is int:
+        return names[value] if 0 <= value < len(names) else default
+    return _text(value or default)
 
 
 def _subscriptions_of(consumer: dict[str, Any]) -> Sequence[dict[str, Any]]:

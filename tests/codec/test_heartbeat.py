@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,6 +62,23 @@ def test_who_subscribes_to_everything_gets_everything_whatever_codes_he_adds() -
     body = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [entry]}]}
     (group,) = decode_heartbeat(json.dumps(body).encode()).consumer_data_set
     assert [subscription.code_set for subscription in group.subscription_data_set] == [None]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ((1, 1, 0), ("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")),
+        ((0, 0, 4), ("CONSUME_ACTIVELY", "BROADCASTING", "CONSUME_FROM_FIRST_OFFSET")),
+        ((2, -1, 6), ("CONSUME_ACTIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")),
+        ((None, "", None), ("CONSUME_ACTIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")),
+    ],
+)
+def test_constants_may_be_numbers(told: tuple[Any, Any, Any], expected: tuple[str, str, str]) -> None:
+    """The C++ client writes them so: its broadcasting groups were told of as clustering, others as null."""
+    entry = dict(zip(("consumeType", "messageModel", "consumeFromWhere"), told, strict=True)) | {"groupName": "g"}
+    body = json.dumps({"clientID": "c", "consumerDataSet": [entry]}).encode()
+    (group,) = decode_heartbeat(body).consumer_data_set
+    assert (group.consume_type, group.message_model, group.consume_from_where) == expected
 
 
 def test_sets_may_be_null_or_absent() -> None:
