@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.context import first_line
@@ -11,6 +11,9 @@ from rmqha.spark.replay.task import TaskResult, run_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_GONE: Final = "NO_ACTIVE_SESSION"
 
 
 class ConnectDoor:
@@ -29,8 +32,14 @@ class ConnectDoor:
         except ImportError as error:
             raise ConfigError(f"Spark Connect needs more packages: pip install 'pyspark[connect]' ({error})") from None
         builder = SparkSession.builder.appName(name)
+        builder = builder.remote(url) if url else builder
         try:
-            self._session = (builder.remote(url) if url else builder).getOrCreate()
+            try:
+                self._session = builder.getOrCreate()
+            except PySparkException as error:
+                if _GONE not in str(error):
+                    raise
+                self._session = builder.getOrCreate()  # that of before was its server's, which has been restarted
         except (PySparkException, OSError) as error:
             raise StoreError(f"Spark Connect did not begin: {first_line(error)}") from error
         self.master = url or "Connect"
