@@ -10,6 +10,10 @@ from rmqha.errors import NoRouteError, RemotingError, RmqhaError
 
 _USABLE_S: Final = 2 * REFRESH_AFTER_S
 """A producer that was idle for longer looks first: the master may have moved long since."""
+_BUSY_S: Final = 5.0
+"""Who sent so shortly before has what is grown old looked up behind the send: it is not much older than it may be."""
+_PATIENCE_S: Final = 0.5
+"""For how long others wait for name servers, which as a rule answer at once, if there is something known."""
 _DOUBTFUL_S: Final = 0.5
 """How old a route must be before a broker's refusal makes the producer look it up again, however many sends fail."""
 
@@ -17,8 +21,9 @@ _DOUBTFUL_S: Final = 0.5
 class TopicPublishInfos:
     """What is known of each topic's queues (RocketMQ's topicPublishInfoTable).
 
-    A route of 30 s is looked up again, as RocketMQ's producers do, in the background: who sends does not wait for the
-    slowest name server. Where none answers, what was known last goes on to be used.
+    A route of 30 s is looked up again, as RocketMQ's producers do: in the background if there is much to send. Who
+    sends seldom waits for it, but not for a slow name server. Where none answers, what was known last goes on to be
+    used.
     """
 
     def __init__(self, routes: TopicRoutes, *, nursery: trio.Nursery, default_queue_nums: int) -> None:
@@ -33,17 +38,21 @@ class TopicPublishInfos:
         return topic in self._infos
 
     def usable(self, topic: str, *, now: float) -> TopicPublishInfo | None:
-        """What to send by, if it is not too old; what grows old is looked up in the background."""
+        """What to send by at once; what grows old meanwhile is looked up in the background."""
         info = self._infos.get(topic)
         if info is None:
             return None
         if now > info.found_at + REFRESH_AFTER_S:
-            if now > info.found_at + _USABLE_S:
+            if now > info.found_at + _USABLE_S or now > info.used_at + _BUSY_S:
                 return None
-            if topic not in self._asked:
-                self._asked.add(topic)
-                self._nursery.start_soon(self._refresh, topic, info)
+            self._refresh_soon(topic, info)
+        info.used_at = now
         return info
+
+    def _refresh_soon(self, topic: str, known: TopicPublishInfo) -> None:
+        if topic not in self._asked:
+            self._asked.add(topic)
+            self._nursery.start_soon(self._refresh, topic, known)
 
     async def get(self, topic: str) -> TopicPublishInfo:
         """What to send by.
@@ -52,7 +61,20 @@ class TopicPublishInfos:
             NoRouteError, RemotingError, MQBrokerError: as for :meth:`TopicRoutes.find_publish_info`, and nothing is
                 known from before.
         """
-        return self.usable(topic, now=trio.current_time()) or await self.find(topic)
+        now = trio.current_time()
+        if (info := self.usable(topic, now=now)) is not None:
+            return info
+        known = self._infos.get(topic)
+        if known is not None and now <= known.found_at + _USABLE_S:
+            try:
+                with trio.move_on_after(_PATIENCE_S) as patience:
+                    await self._refresh(topic, known)
+            finally:  # the next one, which may have even less time, waits no more
+                known.used_at = trio.current_time()
+            if patience.cancelled_caught:
+                self._refresh_soon(topic, known)
+                return known
+        return await self.find(topic)
 
     async def find(self, topic: str) -> TopicPublishInfo:
         """As :meth:`get`, and not older than 30 s, if anybody answers."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 import trio
@@ -37,6 +38,7 @@ class TopicPublishInfo:
 
     queues: list[tuple[MessageQueue, str]]
     found_at: float
+    used_at: float = -inf
     _turn: int = field(default=0)
 
     def go_on_behind(self, former: "TopicPublishInfo") -> None:
