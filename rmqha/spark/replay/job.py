@@ -230,7 +230,7 @@ def _add_up(report: ReplayReport, results: list[TaskResult], read: ReadOptions) 
     """
     report.corrupt = sorted(damage for result in results for damage in result.read.corrupt)
     stopped = bool(report.corrupt) and read.on_corrupt is OnCorrupt.STOP
-    report.corrupt += [] if stopped else _unread(report, results)
+    report.corrupt = report.corrupt if stopped else sorted([*report.corrupt, *_unread(report, results)])
     if report.corrupt and read.on_corrupt is OnCorrupt.FAIL:
         raise ReplayDamageError(report.corrupt)
     position: int | None = None
