@@ -21,6 +21,8 @@ from rmqha.store.start import lock_store
 _ZEROS: Final = bytes(1 << 20)
 _HEAD: Final = 8
 """Of a record or a blank: its size and its magic number."""
+_BLANK_MAX: Final = (1 << 31) - 1
+"""A file may be longer, by a wrong command; no blank is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def _ends_within_a_record(segment: Segment) -> bool:
 
 def _ends_with_its_blank(segment: Segment) -> bool:
     end = _last_end(segment)
-    return bytes(segment.view()[end : end + _HEAD]) == encode_blank(segment.size - end)
+    left = segment.size - end
+    return left <= _BLANK_MAX and bytes(segment.view()[end : end + _HEAD]) == encode_blank(left)
 
 
 def _check_boundary(segment: Segment, offset: int) -> None:

@@ -258,6 +258,17 @@ def test_a_full_file_whose_followers_were_removed_is_cut_at_its_end(root: Path) 
     store.close()
 
 
+def test_a_file_alone_that_is_longer_than_any_is_no_error_of_ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a wrong 'truncate -s': it ended in a traceback. Its zeros need not be read for that."""
+    first, *others = sorted((root / "commitlog").iterdir())
+    for path in others:
+        path.unlink()
+    os.truncate(first, 1 << 32)
+    monkeypatch.setattr("rmqha.store.log_cut._last_end", lambda _segment: OFFSETS[5])
+    monkeypatch.setattr("rmqha.store.log_cut._count", lambda *_: 5)
+    assert plan_cut(OsDisk(), str(root), str(root / "commitlog"), OFFSETS[5]) == LogCut(OFFSETS[5], 5, 0)
+
+
 @pytest.mark.parametrize("size", [32768, 1 << 20])
 def test_files_that_are_there_tell_better_than_a_person_how_long_one_is(root: Path, size: int) -> None:
     with pytest.raises(StoreError, match="say 65536"):
