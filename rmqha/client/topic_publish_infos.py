@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicPublishInfo, TopicRoutes
+from rmqha.client.topic_routes import REFRESH_AFTER_S, TopicPublishInfo, TopicRoutes, TopicUnknownError
 from rmqha.errors import NoRouteError, RemotingError, RmqhaError
 
 _USABLE_S: Final = 2 * REFRESH_AFTER_S
@@ -22,8 +22,8 @@ class TopicPublishInfos:
     """What is known of each topic's queues (RocketMQ's topicPublishInfoTable).
 
     A route of 30 s is looked up again, as RocketMQ's producers do: in the background if there is much to send. Who
-    sends seldom waits for it, but not for a slow name server. Where none answers, what was known last goes on to be
-    used.
+    sends seldom waits for it, but not for a slow name server. Where none answers, or knows the topic any more, what was
+    known last goes on to be used.
     """
 
     def __init__(self, routes: TopicRoutes, *, nursery: trio.Nursery, default_queue_nums: int) -> None:
@@ -82,12 +82,12 @@ class TopicPublishInfos:
         if known is not None and trio.current_time() <= known.found_at + REFRESH_AFTER_S:
             return known
         try:
-            info = await self._ask(topic)
+            info = await self._ask(topic, may_make=known is None)
         except (trio.Cancelled, BaseExceptionGroup):
             if known is not None:  # the next one, which may have no more time, sends, and looks in the background
                 known.found_at = trio.current_time() - REFRESH_AFTER_S
             raise
-        except RemotingError:
+        except (RemotingError, TopicUnknownError):
             if known is None:
                 raise
             known.found_at = trio.current_time()
@@ -100,15 +100,17 @@ class TopicPublishInfos:
             info.go_on_behind(former)
         self._infos[topic] = info
 
-    async def _ask(self, topic: str) -> TopicPublishInfo:
-        return await self._routes.find_publish_info(topic, default_queue_nums=self._default_queue_nums)
+    async def _ask(self, topic: str, *, may_make: bool) -> TopicPublishInfo:
+        """A topic that was known is not made by another broker: the one that has it has yet to register again."""
+        nums = self._default_queue_nums
+        return await self._routes.find_publish_info(topic, default_queue_nums=nums, may_make=may_make)
 
     async def _refresh(self, topic: str, known: TopicPublishInfo) -> None:
         try:
-            info = await self._ask(topic)
+            info = await self._ask(topic, may_make=False)
         except RmqhaError as error:
-            is_gone = not isinstance(error, RemotingError) and not (isinstance(error, NoRouteError) and error.retryable)
-            if is_gone:
+            is_awaited = isinstance(error, NoRouteError) and error.retryable
+            if not (is_awaited or isinstance(error, RemotingError | TopicUnknownError)):
                 known.found_at = -inf  # the next send finds out, and tells
             elif known.found_at > -inf:
                 known.found_at = trio.current_time()

@@ -57,6 +57,10 @@ class TopicPublishInfo:
         return queues[turn]
 
 
+class TopicUnknownError(NoRouteError):
+    """Nobody who answered knows the topic; a name server may have begun anew, and its brokers have yet to come."""
+
+
 class TopicRoutes:
     """Asks every address and joins the answers: a broker speaks for itself, a name server for all.
 
@@ -141,7 +145,7 @@ class TopicRoutes:
             return error
         self._silent.discard(address)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
-            return NoRouteError(f"{address} does not know topic {topic}: create it, or check the address")
+            return TopicUnknownError(f"{address} does not know topic {topic}: create it, or check the address")
         if response.code != ResponseCode.SUCCESS:
             return broker_error(response)
         try:
@@ -171,17 +175,22 @@ class TopicRoutes:
         brokers = tuple(replace(broker, broker_addrs={rank: address}) for broker in route.broker_datas)
         return replace(route, broker_datas=brokers)
 
-    async def find_publish_info(self, topic: str, *, default_queue_nums: int) -> TopicPublishInfo:
-        """Where to send: the topic's own queues, or those it will get when its first message creates it.
+    async def find_publish_info(
+        self, topic: str, *, default_queue_nums: int, may_make: bool = True
+    ) -> TopicPublishInfo:
+        """Where to send: the topic's own queues, or, with ``may_make``, those that its first message gives it.
 
         Raises:
+            TopicUnknownError: without ``may_make``.
             NoRouteError: the topic does not exist and brokers create none, or no master is known.
             RemotingError, MQBrokerError: as for :meth:`find`.
         """
         try:
             route = await self.find(topic, needs_master=True)
             queue_nums_max = 1 << 31
-        except NoRouteError as unknown:
+        except TopicUnknownError as unknown:
+            if not may_make:
+                raise
             try:
                 route = await self.find(AUTO_CREATE_TOPIC_KEY_TOPIC, needs_master=True)
             except NoRouteError as error:
@@ -231,7 +240,7 @@ def _worst(errors: list[RmqhaError]) -> RmqhaError:
     unknown = next((error for error in errors if isinstance(error, NoRouteError)), None)
     silent = next((error for error in errors if isinstance(error, RemotingError)), None)
     if unknown and silent:
-        return NoRouteError(f"{silent}; {unknown}", retryable=True)
+        return TopicUnknownError(f"{silent}; {unknown}", retryable=True)
     return unknown or errors[0]
 
 

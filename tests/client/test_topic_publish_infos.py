@@ -26,7 +26,9 @@ class FakeRoutes(TopicRoutes):
         self.error: RmqhaError | None = None
         self.asked_at: list[float] = []
 
-    async def find_publish_info(self, topic: str, *, default_queue_nums: int) -> TopicPublishInfo:
+    async def find_publish_info(
+        self, topic: str, *, default_queue_nums: int, may_make: bool = True
+    ) -> TopicPublishInfo:
         self.asked_at.append(trio.current_time())
         name, error = self.name, self.error
         await trio.sleep(self.delay_s)
@@ -174,10 +176,10 @@ async def test_a_first_look_without_an_answer_fails(
         await infos.get("T")
 
 
-async def test_that_a_topic_is_gone_is_told_by_the_next_send(
+async def test_that_a_topic_may_not_be_sent_to_is_told_by_the_next_send(
     infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
 ) -> None:
-    routes.error = NoRouteError("nobody knows T")
+    routes.error = NoRouteError("topic T may not be sent to")
     for pause_s in (29, 2):
         await trio.sleep(pause_s)
         assert await used(infos) == "a"
@@ -209,6 +211,36 @@ async def test_what_a_look_tells_is_not_used_once_its_broker_has_failed(
     assert await used(infos) == "b"
     await trio.sleep(10)
     assert await used(infos) == "b"
+
+
+@pytest.mark.parametrize("pause_s", [1, 31, 45, 150])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_name_server_that_begins_anew_has_no_other_broker_make_the_topic(
+    pause_s: float, autojump_clock: MockClock, *, fails: bool
+) -> None:
+    """Others may register first: messages went there, and so did the topic. Java's clients keep what they know."""
+    network, broker, name_server = MemoryNetwork(), FakeBroker(), FakeBroker(port=9876)
+    other = FakeBroker("broker-b", port=10912)
+    broker.topics["T"] = name_server.topics["T"] = 1
+    name_server.addrs = {0: broker.address}
+    async with producing(network, name_server.address) as (producer, nursery):
+        for one in (broker, other, name_server):
+            nursery.start_soon(one.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await producer.send(Message("T", b"x"))).is_ok
+        name_server.topics, name_server.name, name_server.addrs = {}, other.name, {0: other.address}
+        if fails:
+            await broker.die()
+            with pytest.raises(RemotingError):
+                await producer.send(Message("T", b"x"), timeout_s=1)
+            broker = FakeBroker()
+            broker.topics["T"] = 1
+            nursery.start_soon(broker.run, network)
+        for _ in range(5):
+            await trio.sleep(pause_s)
+            assert (await producer.send(Message("T", b"x"))).queue.broker_name == "broker-a"
+        assert (await producer.send(Message("new", b"x"))).queue.broker_name == "broker-b"
+        assert "T" not in other.topics
 
 
 @pytest.mark.parametrize("answers", [True, False])
