@@ -160,3 +160,29 @@ async def test_over_which_an_answer_came_too_late_is_asked_again(
     await trio.sleep(1)
     await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
     assert len(broker.connections) == 1
+
+
+async def test_over_which_an_earlier_answer_came_meanwhile_is_asked_again(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """One request is held, as a pull is; that the one before it was answered meanwhile shows that the way is there."""
+    network, broker = MemoryNetwork(), Broker(first_is_dead=False)
+    nursery.start_soon(broker.server.serve, await network.listen("10.0.0.1", 10911))
+    connections = Connections(network, nursery, connect_timeout_s=3)
+
+    async def be_answered() -> None:
+        await connections.invoke(ADDRESS, RemotingCommand(HELD), timeout_s=20)
+
+    nursery.start_soon(be_answered)
+    await trio.sleep(0.5)
+
+    async def answer_the_first() -> None:
+        await trio.sleep(1)
+        connection, request = broker.held[0]
+        connection.respond(request, 7)
+
+    nursery.start_soon(answer_the_first)
+    with pytest.raises(RemotingTimeoutError):
+        await connections.invoke(ADDRESS, RemotingCommand(HELD), timeout_s=3)
+    await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
+    assert len(broker.connections) == 1
