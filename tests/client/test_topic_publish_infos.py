@@ -243,6 +243,21 @@ async def test_a_name_server_that_begins_anew_has_no_other_broker_make_the_topic
         assert "T" not in other.topics
 
 
+async def test_nor_if_it_ends_before_the_next_send(
+    infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    """What it tells would otherwise look like news for half a minute, though the broker failed since it was asked."""
+    routes.delay_s = 2.5
+    for pause_s in (29, 2):
+        await trio.sleep(pause_s)
+        await infos.get("T")
+    await trio.sleep(1)
+    infos.forget("T")
+    routes.name = "b"
+    await trio.sleep(10)
+    assert await used(infos) == "b"
+
+
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_name_server_that_is_away_stops_no_producer(autojump_clock: MockClock, *, answers: bool) -> None:
     """The broker is restarted meanwhile, too: its address is all that is needed."""
