@@ -181,6 +181,34 @@ async def test_who_is_no_master_any_more_saves_nothing_of_its_last_round(
         assert saved == []
 
 
+async def test_what_is_not_safe_yet_is_not_counted_by_what_is_saved(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """A crash could take away what was written again: who goes on behind it would pass the half message for ever."""
+    saved, is_safe = list[int](), [False]
+
+    async def wait_safe(_bridge: TransactionalMessageBridge, *, timeout_s: float) -> bool:
+        await trio.sleep(timeout_s / 10)
+        return is_safe[0]
+
+    def save(_bridge: TransactionalMessageBridge, topic: str, offset: int) -> None:
+        if topic == HALF_TOPIC:
+            saved.append(offset)
+
+    async with machine.broker(), producer_of(machine) as producer:
+        monkeypatch.setattr(TransactionalMessageBridge, "wait_safe", wait_safe)
+        monkeypatch.setattr(TransactionalMessageBridge, "update_consume_offset", save)
+        await producer.join()
+        await producer.prepare(b"pending")
+        await producer.wait_asked(2)
+        assert saved == []
+        is_safe[0] = True
+        await producer.wait_asked(3)
+        await trio.sleep(3)
+        assert saved
+        assert saved[-1] >= 2
+
+
 @pytest.mark.parametrize("how", [ROLLBACK, COMMIT])
 async def test_the_place_of_another_half_message_that_a_client_named_is_not_believed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, how: int, autojump_clock: MockClock
