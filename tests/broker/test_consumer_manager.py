@@ -100,6 +100,21 @@ def test_trap_13_a_member_is_a_connection(heartbeats: Heartbeats) -> None:
     assert heartbeats.consumers.find_group("g") is None
 
 
+def test_a_client_is_asked_by_its_newest_connection(heartbeats: Heartbeats) -> None:
+    """The one before may be dead, and is known to be only after two minutes without a heartbeat."""
+    members: list[Any] = ["first", "second", "third"]
+    for member, client_id in zip(members, ("same", "same", "other"), strict=True):
+        heartbeats.hear(member, client_id=client_id)
+    found = heartbeats.consumers.find_client("g", "same")
+    assert found is not None
+    assert found.connection == members[1]
+    heartbeats.consumers.forget_member(members[1])
+    found = heartbeats.consumers.find_client("g", "same")
+    assert found is not None
+    assert found.connection == members[0]
+    assert heartbeats.consumers.find_client("g", "nobody") is None
+
+
 def test_nothing_is_left_of_who_has_left(heartbeats: Heartbeats) -> None:
     """Neither of members nor on their hosts' accounts: the last to tell has that of what the group subscribes to."""
     consumers = heartbeats.consumers

@@ -57,6 +57,18 @@ def test_what_is_written_again_while_it_ends_waits_there() -> None:
     assert (fates.is_left(7), fates.is_ending(7)) == (True, False)
 
 
+def test_what_is_found_to_be_that_which_ends_ends_with_it() -> None:
+    """Its end came by a later place, before it was known that it lies at an earlier one as well."""
+    fates = Fates()
+    places = fates.begin_end(7)
+    fates.unite(3, 7)
+    assert (places, fates.is_ending(7), fates.begin_end(3)) == ([3, 7], True, [])
+    fates.unite(7, 9)
+    assert (places, fates.is_ending(7), fates.is_ending(9)) == ([3, 7, 9], False, True)
+    fates.finish_end(places)
+    assert [fates.has_ended(place) for place in (3, 7, 9)] == [True, True, True]
+
+
 def test_no_producer_fills_the_memory() -> None:
     fates = Fates(kept_max=10)
     for offset in range(100):

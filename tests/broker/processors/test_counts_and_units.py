@@ -5,7 +5,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.codes import RequestCode
 from tests.broker.machines import Machine, ask, send_request
-from tests.broker.processors.test_admin import send_some, told
+from tests.broker.processors.test_admin import commit, queue, send_some, told
 from tests.sim.sim_net import SimNet
 
 
@@ -53,3 +53,14 @@ async def test_units_that_are_gone_are_passed_over(autojump_clock: MockClock) ->
                 wanted = [at for at, _, _ in queue.units(begins, 2)] if begins < end else []
                 assert (offsets, len(offsets)) == (wanted, min(2, max(end - begins, 0))), index
                 assert (units["minQueueIndex"], units["maxQueueIndex"]) == (first, end)
+
+
+async def test_of_a_commit_that_says_nothing_all_is_left(autojump_clock: MockClock) -> None:
+    """As with RocketMQ: a client that did not know where it was committed -1, and lag was more than there is."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(), machine.client() as client:
+        await send_some(client, 3)
+        await commit(client, -1)
+        stats = await told(client, RequestCode.GET_CONSUME_STATS, consumerGroup="g")
+        assert stats["offsetTable"][queue(0)] == {"brokerOffset": 3, "consumerOffset": 0, "lastTimestamp": 0}
+        assert (await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false"))["totalDiff"] == 3

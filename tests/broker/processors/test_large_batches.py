@@ -77,6 +77,17 @@ def test_nothing_that_is_prepared_waits_behind_a_large_batch() -> None:
     assert len(puts.sizes) == 1
 
 
+def test_what_came_before_a_large_batch_is_put_once() -> None:
+    """Whatever comes behind that: each message that is answered once is stored once."""
+    puts, small = Puts(), encode_batch([BatchEntry(0, b"", b"")])
+    requests = [send_request(small, batch=True), send_request(BODY, batch=True, properties=ALL_HAVE)]
+    for request in requests:
+        processor(puts).process(Sender(), [request])  # type: ignore[arg-type]
+    alone, puts.sizes = puts.sizes, []
+    processor(puts).process(Sender(), [*requests, *requests, requests[0]])  # type: ignore[arg-type]
+    assert puts.sizes == [*alone, *alone, alone[0]]
+
+
 def test_what_a_large_batch_does_not_wait_for_is_put_once_whatever_becomes_of_it() -> None:
     class BrokenPuts(Puts):
         def put(self, puts: list[Put[Any]], caller: PutCaller[Any]) -> None:
