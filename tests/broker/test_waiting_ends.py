@@ -1,0 +1,35 @@
+"""Ends of transactions that wait are counted, also while a mark is looked for: so many may wait, and no more."""
+
+from collections import Counter
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.processors import end_transaction_processor
+from rmqha.codec.codes import ResponseCode
+from tests.broker.machines import Machine
+from tests.broker.producers import COMMIT, end_request, producer_of, seen
+from tests.broker.test_ends_that_come_again import end_all, few_are_remembered
+
+
+async def test_as_many_may_wait_after_marks_were_looked_for_as_before(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Half of what is free, for one host."""
+    monkeypatch.setattr(end_transaction_processor, "WAITING_MAX", 10)
+    few_are_remembered(monkeypatch, 8, read=100)
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        halves = [await producer.prepare(b"%d" % number) for number in range(30)]
+        for _ in range(2):
+            assert set(await end_all(producer, halves)) == {ResponseCode.SUCCESS}
+        assert len(await seen(broker)) == 30, "of most of them nothing but the mark told that they had ended"
+        frames = [end_request(await producer.prepare(b"last"), COMMIT) for _ in range(20)]
+        for opaque, frame in enumerate(frames):
+            frame.opaque = 1000 + opaque
+        await producer.stream.send_all(b"".join(frame.encode() for frame in frames))
+        with trio.fail_after(60):
+            while not {frame.opaque for frame in frames} <= set(producer.answers):
+                await producer.heard.wait()
+        codes = Counter(producer.answers[frame.opaque].code for frame in frames)
+        assert codes == {ResponseCode.SUCCESS: 5, ResponseCode.SYSTEM_BUSY: 15}
