@@ -79,6 +79,19 @@ def test_a_client_is_found_by_the_connection_that_said_last_that_it_is() -> None
     assert producers.find_connection("c") is None
 
 
+def test_a_heartbeat_makes_no_connection_a_newer_one() -> None:
+    """One that is about to be closed may still have one on its way."""
+    producers = ProducerManager()
+    members: list[Any] = [Member() for _ in range(3)]
+    for member in [*members, members[0], members[1], members[0]]:
+        register(producers, "g", member)
+    found = producers.find_connection("c")
+    assert members.index(found) == 2
+    producers.forget_member(members[2])
+    found = producers.find_connection("c")
+    assert members.index(found) == 1
+
+
 def fill(producers: ProducerManager, name: str) -> None:
     for number in range(10_000):
         register(producers, f"{name}{number}", Member(), peer="10.0.0.1:1")
