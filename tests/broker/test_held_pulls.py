@@ -12,6 +12,7 @@ from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConf
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import PullMessageRequestHeader, PullSysFlag, encode_header
 from rmqha.codec.heartbeat import build_subscription_data
+from rmqha.codec.limits import GROUP_SIZE_MAX
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.route import PERM_WRITE
 from tests.broker.group_members import Member, consuming, member_of
@@ -132,3 +133,27 @@ async def test_a_held_pull_that_named_its_tags_itself_keeps_them(machine: Machin
             await _subscribe(member, "B", 2)
             await ask(client, send_request(b"second", properties="TAGS\x01A"))
     assert b"second" in bytes(answers[0].body)
+
+
+async def test_a_held_pull_of_a_group_whose_name_is_not_kept_keeps_its_tags(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Such a name is longer than that of any group that is made; its members are served all the same."""
+    name, answers = "g" * (GROUP_SIZE_MAX + 1), list[RemotingCommand]()
+    async with machine.broker(), machine.client() as client, member_of(machine, "one") as member:
+        await ask(client, send_request(b"first"))
+        await member.heartbeat(consuming(name, build_subscription_data("t", "A", sub_version=1)))
+
+        async def pull() -> None:
+            request = _pull_of_member(1)
+            request.ext_fields["consumerGroup"] = name
+            answers.append(await member.ask(request))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pull)
+            await trio.sleep(1)
+            await ask(client, send_request(b"of another tag", properties="TAGS\x01B"))
+            await ask(client, send_request(b"second", properties="TAGS\x01A"))
+    assert answers[0].code == ResponseCode.SUCCESS
+    assert b"second" in bytes(answers[0].body)
+    assert b"of another tag" not in bytes(answers[0].body)
