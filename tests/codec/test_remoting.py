@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rmqha.codec.remoting import (
     SerializeType,
     decode_ext_fields,
     decode_frames,
+    encode_binary_frame,
 )
 from rmqha.errors import LocalProtocolError, RemoteProtocolError
 
@@ -141,6 +144,27 @@ def test_deep_nesting_is_an_error_like_any_other() -> None:
 def test_bad_pairs_of_a_binary_header_are_refused(raw: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_ext_fields(raw)
+
+
+def _in_one_go(size: int) -> bytes:
+    """As what is sent most often is encoded."""
+    return encode_binary_frame(1, 0, 0, b"", bytes(size))
+
+
+def _in_form(serialize: SerializeType, size: int) -> bytes:
+    return RemotingCommand(1, serialize=serialize, body=bytes(size)).encode()
+
+
+@pytest.mark.parametrize("encode", [_in_one_go, *(partial(_in_form, serialize) for serialize in SerializeType)])
+def test_the_largest_frame_that_is_sent_is_the_largest_that_is_taken(encode: Callable[[int], bytes]) -> None:
+    """RocketMQ's peers take none that is a byte larger: they end the connection."""
+    room = FRAME_SIZE_MAX - len(encode(0))
+    frame = encode(room)
+    assert len(frame) == FRAME_SIZE_MAX
+    (command,), taken = decode_frames(frame)
+    assert (len(command.body), taken) == (room, FRAME_SIZE_MAX)
+    with pytest.raises(LocalProtocolError, match=str(FRAME_SIZE_MAX)):
+        encode(room + 1)
 
 
 def test_what_no_peer_would_accept_is_not_sent() -> None:
