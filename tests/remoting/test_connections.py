@@ -186,3 +186,18 @@ async def test_over_which_an_earlier_answer_came_meanwhile_is_asked_again(
         await connections.invoke(ADDRESS, RemotingCommand(HELD), timeout_s=3)
     await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
     assert len(broker.connections) == 1
+
+
+async def test_one_that_was_not_used_for_long_is_closed_when_the_next_one_is_made(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A peer that ends none for idleness would have one more each time."""
+    network, broker = MemoryNetwork(), Broker(first_is_dead=False)
+    broker.server = RemotingServer(broker, limits=remoting_limits(server_channel_max_idle_time_s=1_000_000))
+    nursery.start_soon(broker.server.serve, await network.listen("10.0.0.1", 10911))
+    connections = Connections(network, nursery, connect_timeout_s=3)
+    for count in range(1, 5):
+        await connections.invoke(ADDRESS, RemotingCommand(ASKED), timeout_s=3)
+        await trio.sleep(1)
+        assert (len(broker.connections), len(broker.server.connections)) == (count, 1)
+        await trio.sleep(1000)
