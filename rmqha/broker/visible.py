@@ -28,6 +28,9 @@ class EndSeekers:
     def __init__(self) -> None:
         self._ends: dict[Reader, tuple[int, float]] = {}
 
+    def __contains__(self, reader: Reader) -> bool:
+        return reader in self._ends
+
     def waits(self, reader: Reader, *, at: int, given_out: int) -> bool:
         """Whether it lacks something of what was given out when it first came to the end."""
         now = trio.current_time()
@@ -42,7 +45,7 @@ class EndSeekers:
         return True
 
     def forget(self, reader: Reader) -> None:
-        """It has been told that there is no more: what it asks next begins anew."""
+        """It has been told that there is no more, or got all that there was: what it asks next begins anew."""
         self._ends.pop(reader, None)
 
 

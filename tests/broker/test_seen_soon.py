@@ -94,6 +94,21 @@ async def test_who_reads_while_others_send_comes_to_an_end(autojump_clock: MockC
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_who_sends_and_pulls_in_turns_finds_each(count: int, autojump_clock: MockClock) -> None:
+    """Who had got all that there was, without being told so, was not waited for at the next pull."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    async with machine.broker(), machine.client() as client:
+        at = 0
+        for turn in range(1, 11):
+            await send(client, count)
+            while at < turn * count:
+                answer = await ask(client, pull_request(at))
+                assert answer.code == ResponseCode.SUCCESS, (turn, at)
+                at = int(answer.ext_fields["nextBeginOffset"])
+            await trio.sleep(0.1)
+
+
 async def test_who_wants_none_of_what_comes_waits_no_longer_than_for_it(autojump_clock: MockClock) -> None:
     """What its tags leave out could be seen, and it was held on for the rest of half a second."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})

@@ -219,7 +219,7 @@ class PullMessageProcessor:
             self._demand_flush()
         if code == ResponseCode.PULL_OFFSET_MOVED and result.max_offset < header.queue_offset:
             code, result = self._beyond_the_end(header, result)
-        if code == ResponseCode.PULL_NOT_FOUND and self._waits(connection, header, result, deadline):
+        if self._waits(connection, header, result, code=code, deadline=deadline):
             until = begun_at + PATIENCE_S
             self._hold(connection, request, header, subscription, until, result.max_offset, held_again_until=_OVER)
             return
@@ -241,11 +241,17 @@ class PullMessageProcessor:
         connection: Connection,
         header: PullMessageRequestHeader,
         result: GetMessageResult,
+        *,
+        code: ResponseCode,
         deadline: float | None,
     ) -> bool:
         """Whether this one that would not is to wait for what was acknowledged; one that was held has."""
         queue = header.topic, header.queue_id
         reader = connection.peer, header.consumer_group[:GROUP_SIZE_MAX], *queue
+        if code != ResponseCode.PULL_NOT_FOUND:
+            if reader in self._seekers and result.next_begin_offset >= self._store.next_queue_offset(*queue):
+                self._seekers.forget(reader)
+            return False
         if deadline is None and comes_soon(self._store, *queue, seen_end=result.max_offset):
             given_out = self._store.next_queue_offset(*queue)
             if self._seekers.waits(reader, at=header.queue_offset, given_out=given_out):
