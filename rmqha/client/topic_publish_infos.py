@@ -82,7 +82,7 @@ class TopicPublishInfos:
         if known is not None and trio.current_time() <= known.found_at + REFRESH_AFTER_S:
             return known
         try:
-            info = await self._ask(topic, may_make=known is None)
+            info = await self._ask(topic, known)
         except (trio.Cancelled, BaseExceptionGroup):
             if known is not None:  # the next one, which may have no more time, sends, and looks in the background
                 known.found_at = trio.current_time() - REFRESH_AFTER_S
@@ -100,14 +100,14 @@ class TopicPublishInfos:
             info.go_on_behind(former)
         self._infos[topic] = info
 
-    async def _ask(self, topic: str, *, may_make: bool) -> TopicPublishInfo:
-        """A topic that was known is not made by another broker: the one that has it has yet to register again."""
-        nums = self._default_queue_nums
+    async def _ask(self, topic: str, known: TopicPublishInfo | None) -> TopicPublishInfo:
+        """A topic that was there is not made by another broker: the one that has it has yet to register again."""
+        nums, may_make = self._default_queue_nums, known is None or known.is_of_makers
         return await self._routes.find_publish_info(topic, default_queue_nums=nums, may_make=may_make)
 
     async def _refresh(self, topic: str, known: TopicPublishInfo) -> None:
         try:
-            info = await self._ask(topic, may_make=False)
+            info = await self._ask(topic, known)
         except RmqhaError as error:
             is_awaited = isinstance(error, NoRouteError) and error.retryable
             if not (is_awaited or isinstance(error, RemotingError | TopicUnknownError)):

@@ -39,6 +39,8 @@ class TopicPublishInfo:
     queues: list[tuple[MessageQueue, str]]
     found_at: float
     used_at: float = -inf
+    is_of_makers: bool = False
+    """The topic does not exist: these brokers would make it."""
     _turn: int = field(default=0)
 
     def go_on_behind(self, former: "TopicPublishInfo") -> None:
@@ -187,7 +189,7 @@ class TopicRoutes:
         """
         try:
             route = await self.find(topic, needs_master=True)
-            queue_nums_max = 1 << 31
+            queue_nums_max, is_of_makers = 1 << 31, False
         except TopicUnknownError as unknown:
             if not may_make:
                 raise
@@ -199,7 +201,7 @@ class TopicRoutes:
                     told, retryable = "no broker is registered there now: is one running?", True
                 retryable = retryable or error.retryable
                 raise NoRouteError(f"{unknown}; {told}", retryable=retryable) from None
-            queue_nums_max = default_queue_nums
+            queue_nums_max, is_of_makers = default_queue_nums, True
         masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
         queues = [
             (MessageQueue(topic, data.broker_name, queue_id), master)
@@ -211,7 +213,7 @@ class TopicRoutes:
             raise NoRouteError(f"topic {topic} may not be sent to: its permission is without w")
         if not queues:
             raise NoRouteError(f"no master takes messages for topic {topic} now: is one running?", retryable=True)
-        return TopicPublishInfo(queues, trio.current_time())
+        return TopicPublishInfo(queues, trio.current_time(), is_of_makers=is_of_makers)
 
 
 def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:

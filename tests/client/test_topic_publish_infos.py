@@ -258,6 +258,20 @@ async def test_nor_if_it_ends_before_the_next_send(
     assert await used(infos) == "b"
 
 
+async def test_a_topic_that_never_was_is_made_by_who_can(autojump_clock: MockClock) -> None:
+    """The only broker that was there at the first look has gone, before it made the topic."""
+    network, name_server, other = MemoryNetwork(), FakeBroker(port=9876), FakeBroker("broker-b", port=10912)
+    name_server.addrs = {0: "10.0.0.1:10911"}
+    async with producing(network, name_server.address) as (producer, nursery):
+        for one in (other, name_server):
+            nursery.start_soon(one.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RemotingError):
+            await producer.send(Message("T", b"x"))
+        name_server.name, name_server.addrs = other.name, {0: other.address}
+        assert (await producer.send(Message("T", b"x"), retries=1)).queue.broker_name == "broker-b"
+
+
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_name_server_that_is_away_stops_no_producer(autojump_clock: MockClock, *, answers: bool) -> None:
     """The broker is restarted meanwhile, too: its address is all that is needed."""
