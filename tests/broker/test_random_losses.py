@@ -25,6 +25,7 @@ from rmqha.codec.codes import RequestCode
 from rmqha.codec.headers import encode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import load_config
+from rmqha.errors import errors_in
 from tests.broker.machines import COMMON, Machine, ask, send_request
 from tests.broker.producers import seen
 from tests.sim.journal import NodeDied
@@ -114,11 +115,11 @@ class Series:
             await trio.sleep(self.random.choice((0, 0.5, 5)))
 
     async def _run(self, controller: BrokerController, scope: trio.CancelScope) -> None:
-        with scope:
-            try:
+        try:
+            with scope:
                 await controller.run()
-            except* NodeDied:
-                """It was killed."""
+        except (NodeDied, BaseExceptionGroup) as raised:  # it was killed
+            errors_in(raised, NodeDied)
 
     async def stop(self, number: int) -> None:
         controller, self.running[number] = self.running[number], None
