@@ -74,7 +74,7 @@ def lines_of(function: Function) -> int:
 
 
 def test_groups_of_errors_are_taken_apart_so_that_pypy_can() -> None:
-    """Its own ``except*`` ends in an AssertionError where nothing in a group matches: see rmqha/errors.py, errors_in."""
+    """Its own ``except*`` ends in an AssertionError where nothing matches: see rmqha/errors.py, errors_in."""
     tested = sorted((ROOT / "tests").rglob("*.py"))
     stars = [
         path for path in (*modules(), *tested) if any(isinstance(node, ast.TryStar) for node in ast.walk(tree_of(path)))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,7 +239,9 @@ def test_a_broker_that_runs_while_its_store_is_gone_is_told_as_that(tmp_path: Pa
     assert not [one for one in found if one.area in {"ports", "brokerId"}]
 
 
-def test_who_may_not_look_into_a_store_does_not_find_it_gone(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+def test_who_may_not_look_into_a_store_does_not_find_it_gone(
+    tmp_path: Path, fake_brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As another user than the broker's: it ended with the first file that could not be looked at."""
     closed = tmp_path / "closed"
     its = config(closed / "store", listenPort="10911")
@@ -247,25 +250,26 @@ def test_who_may_not_look_into_a_store_does_not_find_it_gone(tmp_path: Path, fak
     fake_brokers.answers["127.0.0.1:10911"] = {RUNTIME: runtime(**stored_at(closed / "store"))}
     gone = [one for one in _findings(its, timeout_s=1.0) if "is not locked" in one.what]
     assert gone, "who may look finds that"
-    with closed_to_us(closed):
-        found = _findings(its, timeout_s=1.0)
+    close_to_us(closed, monkeypatch)
+    found = _findings(its, timeout_s=1.0)
     assert [one.level for one in found if "cannot be read and written" in one.what] == ["fail", "fail"]
     assert not [one for one in found if "is not locked" in one.what]
 
 
-@contextmanager
-def closed_to_us(directory: Path) -> Iterator[None]:
-    """Nobody of another user looks into it, nor do we: root would."""
-    is_root, mode = os.geteuid() == 0, directory.stat().st_mode
-    directory.chmod(0)
-    try:
-        if is_root:
-            os.setresuid(65534, 65534, 0)  # os.access asks for the real one
-        yield
-    finally:
-        if is_root:
-            os.setresuid(0, 0, 0)
-        directory.chmod(mode)
+def close_to_us(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for another user, whatever the one of the tests may do: nothing below it can be looked at."""
+
+    def is_within(path: object) -> bool:
+        return isinstance(path, str | Path) and Path(path).is_relative_to(directory)
+
+    def stat(path: Any, **how: Any) -> os.stat_result:
+        if is_within(path) and Path(path) != directory:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return may_look(path, **how)
+
+    may_look, may_use = os.stat, os.access
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "access", lambda path, mode: not is_within(path) and may_use(path, mode))
 
 
 def test_nobody_or_one_that_does_not_tell_is_no_tenant(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
