@@ -202,6 +202,19 @@ async def test_strangers_who_say_anything_are_forgotten(autojump_clock: MockCloc
     assert len([line for line in logs if line["event"] == "group.mixed_up"]) < 50
 
 
+async def test_troubles_that_change_each_time_fill_no_log() -> None:
+    group = group_of([])
+    with capture_logs() as logs:
+        for number in range(10_000):
+            member = {"brokerId": "1", "listenPort": "10911", "haTrouble": f"trouble {number}" * 100}
+            group.on_introduced("10.0.0.2", member, now=number / 1000)
+    lines = [line for line in logs if line["event"].startswith("group.slave_takes")]
+    assert 0 < len(lines) < 50
+    assert max(len(line["reason"]) for line in lines) <= 300
+    (told,) = group.troubles(now=10)
+    assert "trouble 9999" in told, "the last one is told, whether it was logged or not"
+
+
 @pytest.mark.parametrize("mode", ["try", "require"])
 async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, autojump_clock: MockClock) -> None:
     """An empty master with a wrong address in haPeers would become a copy of another group."""
