@@ -17,7 +17,7 @@ from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import NoReplicaError
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
-from rmqha.spark.options import SPLIT_BYTES
+from rmqha.spark.options import SPLIT_BYTES, OnCorrupt
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
 from rmqha.spark.position import PlannedEnd, Position, from_json, position_at
 from rmqha.spark.report import ReadReport
@@ -37,8 +37,13 @@ class LogStreamReader(spark.DataSourceStreamReader):
         """Nothing is read yet.
 
         Raises:
-            ConfigError: an end is asked for.
+            ConfigError: an end is asked for, or that damage ends what is read.
         """
+        if source.read.on_corrupt is OnCorrupt.STOP:
+            raise ConfigError(
+                "onCorrupt=stop is for a batch: a stream would go on behind what it left out. Leave it out, and the "
+                "query fails at damage, before that batch is written; or take skip"
+            )
         if source.ending != "latest" or source.read.ending_timestamp_ms is not None:
             raise ConfigError(
                 f"{'endingTimestamp' if source.ending == 'latest' else 'endingOffsets'} is for a batch, as a stream "

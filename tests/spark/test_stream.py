@@ -110,6 +110,25 @@ def test_available_now_ends_where_the_log_ended(log: LogWriter) -> None:
     assert places(stream.latestOffset(stream.initialOffset(), ReadAllAvailable())) == {"broker": before}
 
 
+def test_available_now_ends_where_a_record_does_though_the_log_was_cut_meanwhile(log: LogWriter) -> None:
+    """It ended where the log before had: within another record, from where no query could go on."""
+    stream = reader(log.root)
+    start = stream.latestOffset(stream.initialOffset(), ReadMaxBytes(3000))
+    stream.prepareForTriggerAvailableNow()
+    before, cut_at = log.end, log.offsets[-20]
+    log.write(cut_at, bytes(log.end - cut_at))
+    log.end, log.offsets = cut_at, log.offsets[:-20]
+    for _ in range(40):
+        log.append(b"of another size" * 11)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert before < places(end)["broker"] < log.end
+    assert places(end)["broker"] in log.offsets
+    found = offsets_between(stream, start, end)
+    later = reader(log.root)
+    found += offsets_between(later, end, later.latestOffset(end, ReadAllAvailable()))
+    assert found == [at for at in log.offsets if at >= places(start)["broker"]]
+
+
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
 def test_a_stream_that_begins_before_a_slave_has_its_first_file_reads_all_that_comes(
     starting: str, log: LogWriter, tmp_path: Path

@@ -63,6 +63,16 @@ def test_an_end_is_refused(
     assert latest.streamReader(latest.schema())
 
 
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_to_end_quietly_at_damage_is_refused(log: LogWriter, is_limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next batch went on behind it, and good messages of the one before were in none."""
+    source = RmqhaDataSource({"path": str(log.root), "onCorrupt": "stop"})
+    if not is_limited:
+        monkeypatch.setattr(datasource, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"onCorrupt=stop is for a batch.*skip"):
+        source.streamReader(source.schema())
+
+
 def test_an_older_spark_gets_this_one(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     source = RmqhaDataSource({"path": str(log.root)})
     assert not isinstance(source.streamReader(source.schema()), UnlimitedStreamReader)
