@@ -249,7 +249,8 @@ class TakesTablesBack:
 
     async def _merge(self, peer: MasterAddress, ends: Mapping[QueueKey, int] | None = None) -> str:
         """Why that failed; else empty. ``ends``: of queues in that peer's log."""
-        next_offset = None if self._lacks_tables else self._store.next_queue_offset
+        lacks_offsets = not self._has_own_offsets and (self._lacks_tables or self._are_older)
+        next_offset = None if lacks_offsets else self._store.next_queue_offset
         may_lack = ends is not None and trio.current_time() >= self._began_at + _WAITS_S
         failure, lacks_some = await self._tables.merge(
             address := address_behind(peer),
@@ -261,7 +262,7 @@ class TakesTablesBack:
             may_lack_deliveries=may_lack,  # who has more of the log never had its group's tables
             heard=self._heard,
             are_taken=self._lacks_tables,
-            sets_back=self._lacks_tables and not self._has_own_offsets,
+            sets_back=lacks_offsets,
             follows_from=self._follows_from,
         )
         if not failure:  # a topic that was deleted there may have messages here since
@@ -324,9 +325,10 @@ class TakesTablesBack:
         self._are_lost = is_begun and (are_noted_lost or not had_topics)
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
-        self._has_own_offsets = self._metadata.had_offsets and not (is_noted or are_noted_lost)
-        found, end = self._metadata.found, self._store.max_offset if had_topics else 0
-        self._heard = HeardLogs(end, found=found)
+        had_offsets, max_offset, found = self._metadata.had_offsets, self._store.max_offset, self._metadata.found
+        self._has_own_offsets = had_offsets and not (is_noted or are_noted_lost)
+        offsets_end = max_offset if self._has_own_offsets or (had_topics and had_offsets) else 0
+        self._heard = HeardLogs(max_offset if had_topics else 0, offsets_end=offsets_end, found=found)
         if (is_noted or are_noted_lost) and had_topics and (before := HeardLogs.go_on(found)) is not None:
             self._heard, self._begun_to = before, found.begun_to
             self._follows_from = found.begun_to if found.begun_to >= 0 else inf

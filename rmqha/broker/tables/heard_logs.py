@@ -36,12 +36,28 @@ class HeardLogs:
         is_told: whether that one, or this one, was.
     """
 
-    def __init__(self, end: int = 0, *, found: TablesOrigin = _NOTHING_HEARD, was_told: bool = False) -> None:
-        """``found``: whom a process before has heard; ``end``: of the log that tables here are as late as."""
+    def __init__(
+        self,
+        end: int = 0,
+        *,
+        offsets_end: int | None = None,
+        found: TablesOrigin = _NOTHING_HEARD,
+        was_told: bool = False,
+    ) -> None:
+        """Nobody is heard yet.
+
+        Args:
+            end: of the log that tables here are as late as.
+            offsets_end: likewise of consumers' offsets, where that is another one.
+            found: whom a process before has heard.
+            was_told: as the attribute.
+        """
         self.heard_to, self._topics_to, self._groups_to = found.heard_to, found.topics_to, found.groups_to
         self.dated_to, self.told_to, self.was_told = found.dated_to, found.told_to, was_told
         self.is_told = was_told
         self._ends = dict.fromkeys(DATED_TABLES, max(end, self.heard_to))
+        if offsets_end is not None:
+            self._ends[CONSUMER_OFFSET] = max(offsets_end, self.heard_to)
 
     @classmethod
     def go_on(cls, found: TablesOrigin) -> "HeardLogs | None":
