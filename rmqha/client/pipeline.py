@@ -2,23 +2,25 @@
 
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
 from rmqha.client.environment import check_timeout
 from rmqha.client.results import SendOutcome, read_send_outcome
-from rmqha.errors import MQClientError, RmqhaError
+from rmqha.errors import MQClientError, RemotingConnectError, RmqhaError
 from rmqha.remoting.response_table import Outcome
 
 if TYPE_CHECKING:
     from rmqha.client.message import Message, MessageQueue
     from rmqha.client.producer import Producer
+    from rmqha.remoting.client import RemotingClient
 
 _BURST_FRAMES_MAX = 64
 _BURST_BYTES_MAX = 128 * 1024
 QUEUED_BYTES_MAX = 4 * 1024 * 1024
 """Behind which sends that await no answer wait until the broker takes more."""
+NOT_IN_TIME: Final = "no route or connection in time: nothing was sent"
 
 
 class _Slot:
@@ -110,7 +112,7 @@ class Pipeline:
     async def _start(self, message: "Message") -> None:
         rendered = self._producer.render(message)
         chosen = self._producer.select_live(message.topic, now=trio.current_time())
-        queue, client = chosen or await self._producer.connect(message.topic)
+        queue, client = chosen or await self._connect(message.topic)
         await client.wait_writable(QUEUED_BYTES_MAX)
         slot = _Slot(self, rendered.msg_id, queue)
         opaque = client.expect(trio.current_time() + self._timeout_s, slot.complete)
@@ -122,6 +124,13 @@ class Pipeline:
             client.put_nowait(frame)
         else:
             client.put(frame)
+
+    async def _connect(self, topic: str) -> "tuple[MessageQueue, RemotingClient]":
+        try:
+            with trio.fail_after(self._timeout_s):
+                return await self._producer.connect(topic)
+        except trio.TooSlowError:
+            raise RemotingConnectError(topic, NOT_IN_TIME) from None
 
     async def _let_out(self) -> None:
         """Let what was sent go out, and answers come in."""

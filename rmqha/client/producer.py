@@ -15,7 +15,7 @@ from rmqha.client.compression import ZLIB_SYS_FLAG, compress_body
 from rmqha.client.environment import check_timeout, check_trio_runs
 from rmqha.client.message import Message, MessageQueue, check_message, check_topic, render_properties
 from rmqha.client.message_client_id_setter import MessageClientIDSetter
-from rmqha.client.pipeline import QUEUED_BYTES_MAX, Pipeline
+from rmqha.client.pipeline import NOT_IN_TIME, QUEUED_BYTES_MAX, Pipeline
 from rmqha.client.results import SendOutcome, SendResult, may_be_stored, read_send_outcome
 from rmqha.client.topic_publish_infos import TopicPublishInfos
 from rmqha.client.topic_routes import TopicRoutes, split_addresses
@@ -205,7 +205,7 @@ class Producer:
                 chosen, address = await self.select_queue(rendered.topic, queue, avoid_broker=avoid_broker)
                 client = await self._connections.get(address)
         except trio.TooSlowError:
-            return chosen, RemotingConnectError(rendered.topic, "no route or connection in time: nothing was sent")
+            return chosen, RemotingConnectError(rendered.topic, NOT_IN_TIME)
         except RmqhaError as error:
             self.forget_route(rendered.topic)
             return chosen, error

@@ -24,7 +24,14 @@ from rmqha.codec.route import (
     decode_cluster_info,
     decode_route,
 )
-from rmqha.errors import MQClientError, NoRouteError, RemotingError, RmqhaError
+from rmqha.errors import (
+    MQClientError,
+    NoRouteError,
+    RemoteProtocolError,
+    RemotingConnectError,
+    RemotingError,
+    RmqhaError,
+)
 from rmqha.remoting.client import address_problem
 from rmqha.remoting.connections import Connections
 
@@ -96,7 +103,7 @@ class TopicRoutes:
 
         Raises:
             NoRouteError: no broker that answered knows the topic.
-            RemotingError: nobody answered.
+            RemotingConnectError: nobody answered.
             MQBrokerError: refused for another reason.
         """
         silent = self._silent.copy()
@@ -144,6 +151,8 @@ class TopicRoutes:
             raise
         except RmqhaError as error:
             self._silent.add(address)
+            if isinstance(error, RemotingError):  # whatever became of this question: no message was sent
+                return RemotingConnectError(address, f"it does not say where topic {topic} is: {error.reason}")
             return error
         self._silent.discard(address)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -153,7 +162,7 @@ class TopicRoutes:
         try:
             route = decode_route(response.body)
         except RmqhaError as error:
-            return error
+            return RemoteProtocolError(f"{address} does not say where topic {topic} is: {error}")
         return self._limited_to(address, route) if self._named_only else route
 
     async def _is_no_broker_registered(self) -> bool:

@@ -5,6 +5,8 @@ a binary search in it for a record near its end, then from record to record, bod
 counted: RocketMQ cuts one away at its next start and writes messages there (spec: commitlog §4.2).
 """
 
+import os
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from pyarrow import fs
@@ -17,6 +19,8 @@ from rmqha.spark.segments import Segment, SegmentReader
 _NEAR_BYTES: Final = 256 << 10
 _TAIL_SCAN_BYTES: Final = 16 << 20
 _PROBE_BYTES: Final = 32 << 10
+_APART_BYTES: Final = 16 << 20
+"""Behind :data:`_TAIL_SCAN_BYTES` an object store is not read whole, but looked at so often."""
 
 
 class LogEnd(NamedTuple):
@@ -36,12 +40,13 @@ def find_log_end(filesystem: fs.FileSystem, segments: tuple[Segment, ...], *, kn
     """
     for segment in reversed(segments):
         with SegmentReader(filesystem, segment) as file:
-            if judge(file, segment.base).stop is not Stop.ZERO or _record_after(file, segment.base) is not None:
-                return _end_within(file, known)
+            is_begun = judge(file, segment.base).stop is not Stop.ZERO or _record_after(file, segment.base) is not None
+            if is_begun or (known is None and _record_far_behind(filesystem, file, segment.base) is not None):
+                return _end_within(filesystem, file, known)
     return LogEnd(segments[0].base if segments else 0, "")
 
 
-def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
+def _end_within(filesystem: fs.FileSystem, file: SegmentReader, known: int | None) -> LogEnd:
     base = file.segment.base
     at = known if known is not None and base <= known <= file.segment.end else _record_near_end(file)
     while True:
@@ -52,6 +57,8 @@ def _end_within(file: SegmentReader, known: int | None) -> LogEnd:
         if verdict.stop is Stop.FOREIGN:
             raise foreign_record(file, at, verdict)
         later = _record_after(file, at, within=verdict.end)
+        if later is None and verdict.stop is Stop.ZERO and known is None:
+            later = _record_far_behind(filesystem, file, at)
         if verdict.stop is Stop.BLANK or later is None:
             return LogEnd(at, _unfinished(verdict))
         file.look_again()
@@ -63,6 +70,31 @@ def _record_after(file: SegmentReader, at: int, *, within: int = 0) -> int | Non
     """What shows that a place without a record is damage, not the end; all up to ``within`` is one that lies there."""
     begin = max(at + 1, within, unfinished_body_end(file, at))
     return find_record(file, begin, end=min(file.segment.end, begin + _TAIL_SCAN_BYTES))
+
+
+def _record_far_behind(filesystem: fs.FileSystem, file: SegmentReader, at: int) -> int | None:
+    """Likewise behind a hole of more, as copies have that ended early or left out what a cache had not written."""
+    for begin, end in _written(filesystem, file.segment, at + _TAIL_SCAN_BYTES):
+        if (found := find_record(file, begin, end=end)) is not None:
+            return found
+    return None
+
+
+def _written(filesystem: fs.FileSystem, segment: Segment, at: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file from ``at`` on that are to be looked at: of a local one all that are no holes."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        yield from ((begin, min(begin + _PROBE_BYTES, segment.end)) for begin in range(at, segment.end, _APART_BYTES))
+        return
+    with open(segment.path, "rb") as file:
+        place = at - segment.base
+        while place < os.fstat(file.fileno()).st_size:
+            try:
+                place = os.lseek(file.fileno(), place, os.SEEK_DATA)
+            except OSError:  # ENXIO: nothing but a hole follows
+                return
+            end = os.lseek(file.fileno(), place, os.SEEK_HOLE)
+            yield segment.base + place, min(segment.base + end, segment.end)
+            place = end
 
 
 def _unfinished(verdict: Verdict) -> str:

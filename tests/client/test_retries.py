@@ -15,6 +15,7 @@ from rmqha.client import (
     Producer,
     RemotingConnectError,
     RemotingSendRequestError,
+    RmqhaError,
     SendResult,
     open_producer,
 )
@@ -232,3 +233,46 @@ async def test_while_no_broker_is_registered_a_topic_may_yet_be_known(
                 await producer.send(MESSAGE, retries=16)
             assert not caught.value.retryable
             assert trio.current_time() < 1
+
+
+class MuteBroker(FakeBroker):
+    """It takes connections and answers nothing, or no route that can be read."""
+
+    answer: RemotingCommand | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: self.answer)
+
+
+@pytest.mark.parametrize("retries", [0, 16])
+async def test_who_never_got_a_route_has_sent_nothing(retries: int, autojump_clock: MockClock) -> None:
+    """It was told as a send without an answer: the message may be stored."""
+    network, broker = MemoryNetwork(), MuteBroker()
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        for timeout_s in (2, 6):
+            with pytest.raises(RemotingConnectError):
+                await producer.send(MESSAGE, retries=retries, timeout_s=timeout_s)
+        assert [type(one) async for one in producer.send_many([MESSAGE])] == [RemotingConnectError]
+
+
+async def test_a_pipeline_s_message_without_a_route_waits_no_longer_than_it_may(autojump_clock: MockClock) -> None:
+    network, broker = MemoryNetwork(), MuteBroker()
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        outcomes = [type(one) async for one in producer.send_many([MESSAGE] * 3, timeout_s=1)]
+        assert outcomes == [RemotingConnectError] * 3
+        assert trio.current_time() == pytest.approx(3)
+
+
+async def test_who_gives_no_route_that_can_be_read_is_named(autojump_clock: MockClock) -> None:
+    network, broker = MemoryNetwork(), MuteBroker()
+    broker.answer = RemotingCommand(ResponseCode.SUCCESS, body=b"{")
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RmqhaError, match=f"{broker.address} does not say where topic T is"):
+            await producer.send(MESSAGE)

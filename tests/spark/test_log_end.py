@@ -2,14 +2,21 @@
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
+from pyarrow import fs
 
-from rmqha.spark import ReadOptions, ReadReport, iter_batches
+from rmqha.errors import CorruptLogError
+from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
+from rmqha.spark.log_end import _written, find_log_end
 from rmqha.spark.partitions import plan_tasks
 from tests.spark.logs import LogWriter, record
+
+SKIP: Final = ReadOptions(on_corrupt=OnCorrupt.SKIP)
 
 
 @pytest.fixture
@@ -156,3 +163,44 @@ def test_a_last_record_that_may_be_torn_is_told(log: LogWriter, caplog: pytest.L
 def test_other_files_in_the_directory_are_not_the_log(log: LogWriter) -> None:
     shutil.copy(log.path(0), log.root / "commitlog" / "backup")
     assert open_log(str(log.root)).end == log.end
+
+
+@pytest.mark.parametrize("begins", [0, 30])
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_what_lies_behind_a_large_hole_is_not_behind_the_end(begins: int, is_remote: bool, tmp_path: Path) -> None:
+    """Of a copy that left out what a cache had not written, the last file ended there, or was none, without a word."""
+    log = LogWriter(tmp_path / "store", file_size=64 << 20)
+    for at in (0, log.file_size):
+        with log.path(at).open("wb") as file:
+            file.truncate(log.file_size)
+    log.append(b"of the file before")
+    log.roll()
+    for _ in range(begins):
+        log.append(b"before")
+    hole, log.end = log.end, log.end + (17 << 20)
+    for _ in range(900 if is_remote else 50):
+        log.append(b"behind" * (3400 if is_remote else 170))
+    opened = open_log(str(log.root))
+    filesystem, segments = opened.filesystem, opened.segments
+    assert opened.end == log.end
+    if is_remote:
+        filesystem = fs.SubTreeFileSystem(str(tmp_path), filesystem)
+        segments = tuple(replace(one, path=str(Path(one.path).relative_to(tmp_path))) for one in segments)
+    assert find_log_end(filesystem, segments).offset == log.end
+    report = ReadReport()
+    with pytest.raises(CorruptLogError, match=f"offset {hole}"):
+        list(iter_batches(str(log.root)))
+    found = sum(batch.num_rows for batch in iter_batches(str(log.root), SKIP, report=report))
+    assert found == len(log.offsets)
+
+
+def test_a_file_of_which_nothing_but_its_size_was_written_is_not_read(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / "store", file_size=1 << 30)
+    for at in (0, log.file_size):
+        with log.path(at).open("wb") as file:
+            file.truncate(log.file_size)
+    log.append(b"of the file before")
+    opened = open_log(str(log.root))
+    assert opened.end == log.end
+    parts = [_written(opened.filesystem, segment, segment.base + (16 << 20)) for segment in opened.segments]
+    assert [list(each) for each in parts] == [[], []]
