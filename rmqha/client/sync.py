@@ -106,6 +106,10 @@ class _Loop(Generic[Client]):
             return trio.from_thread.run(call.run, trio_token=self._token)
         except (trio.Cancelled, trio.RunFinishedError, BaseExceptionGroup) as error:
             raise MQClientError(_CLOSED) from error
+        except RuntimeError as error:
+            if not self._stop.is_set():
+                raise
+            raise MQClientError(_CLOSED) from error  # what it would have begun has no nursery any more
         except BaseException:
             self.call_soon(call.abandon)
             raise

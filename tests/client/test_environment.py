@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+import trio
 
 import rmqha.client
 from rmqha import errors
@@ -102,3 +103,21 @@ async def test_a_timeout_that_is_no_time_is_refused_in_words(timeout_s: float) -
             producer.pipeline(timeout_s=timeout_s)
     with pytest.raises(MQClientError, match="is no time"):
         check_timeout(timeout_s)
+
+
+@pytest.mark.parametrize("is_closing", [True, False])
+def test_a_call_that_meets_the_close_is_told_that_the_client_is_closed(*, is_closing: bool) -> None:
+    """It ended with RuntimeError: what it would have begun in the background had no nursery any more."""
+    with SyncProducer(REFUSED) as producer:
+        loop = producer._loop
+
+        async def too_late(*_: object, **__: object) -> None:
+            async with trio.open_nursery() as nursery:
+                pass
+            if is_closing:
+                loop._stop.set()
+            nursery.start_soon(trio.sleep, 0)
+
+        loop.client.send = too_late  # type: ignore[method-assign, assignment]
+        with pytest.raises(MQClientError if is_closing else RuntimeError, match="closed"):
+            producer.send(Message("T", b"x"))
