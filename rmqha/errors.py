@@ -7,7 +7,10 @@ Expected endings of a send are :class:`~rmqha.store.status.PutMessageStatus` val
 import copyreg
 from errno import EFBIG
 from traceback import clear_frames
-from typing import Any
+from typing import Any, Final
+
+_REMARK_MAX: Final = 1000
+"""Of a peer's own words in the text of an error, which may be logged each second; a frame has room for 16 MiB."""
 
 
 class RmqhaError(Exception):
@@ -161,7 +164,8 @@ class MQBrokerError(RmqhaError):
         self.code = code
         self.remark = remark or ""
         self.retryable = code in self._RETRYABLE
-        super().__init__(f"broker answered {getattr(code, 'name', code)}: {self.remark or 'no reason given'}")
+        told = self.remark if len(self.remark) <= _REMARK_MAX else f"{self.remark[:_REMARK_MAX]}... (cut)"
+        super().__init__(f"broker answered {getattr(code, 'name', code)}: {told or 'no reason given'}")
 
 
 class MQClientError(RmqhaError):

@@ -40,3 +40,11 @@ def test_what_is_of_no_such_kind_is_raised() -> None:
 def test_an_error_comes_out_of_another_process_as_it_went_in(error: RmqhaError) -> None:
     back = pickle.loads(pickle.dumps(error))
     assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+
+
+def test_a_peers_words_are_not_repeated_at_any_length() -> None:
+    """16 MiB of them were in each line that a consumer logged."""
+    error = MQBrokerError(1, "x" * 100_000)
+    assert len(str(error)) < 1_100
+    assert len(error.remark) == 100_000
+    assert str(MQBrokerError(1, "y" * 1000)).endswith("y" * 1000)

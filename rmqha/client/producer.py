@@ -118,6 +118,7 @@ class Producer:
             RemotingConnectError: not sent, the message is not stored.
             RemotingError: otherwise, it is unknown whether the message is stored (by any of the tries).
                 Of several tries that failed the last one is raised that leaves this open, if there is one.
+            RemoteProtocolError: an answer came that cannot be read: likewise.
         """
         return await self._send(self.render(message), queue, timeout_s, retries)
 

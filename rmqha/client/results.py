@@ -7,7 +7,7 @@ from rmqha.client.message import MessageExt, MessageQueue
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
-from rmqha.errors import MQBrokerError, RemotingConnectError, RemotingError, RmqhaError
+from rmqha.errors import MQBrokerError, RemoteProtocolError, RemotingConnectError, RemotingError, RmqhaError
 
 
 class SendStatus(Enum):
@@ -98,6 +98,8 @@ def may_be_stored(error: RmqhaError) -> bool:
     """Whether an error that a send ended with leaves open what became of the message."""
     if isinstance(error, MQBrokerError):
         return error.code == ResponseCode.SYSTEM_ERROR
+    if isinstance(error, RemoteProtocolError):  # of what answered a send, whose status may have been SUCCESS
+        return True
     return isinstance(error, RemotingError) and not isinstance(error, RemotingConnectError)
 
 

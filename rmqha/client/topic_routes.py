@@ -27,7 +27,6 @@ from rmqha.codec.route import (
 from rmqha.errors import (
     MQClientError,
     NoRouteError,
-    RemoteProtocolError,
     RemotingConnectError,
     RemotingError,
     RmqhaError,
@@ -162,7 +161,7 @@ class TopicRoutes:
         try:
             route = decode_route(response.body)
         except RmqhaError as error:
-            return RemoteProtocolError(f"{address} does not say where topic {topic} is: {error}")
+            return NoRouteError(f"{address} does not say where topic {topic} is: {error}")
         return self._limited_to(address, route) if self._named_only else route
 
     async def _is_no_broker_registered(self) -> bool:

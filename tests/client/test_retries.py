@@ -13,14 +13,17 @@ from rmqha.client import (
     MQBrokerError,
     NoRouteError,
     Producer,
+    RemoteProtocolError,
     RemotingConnectError,
     RemotingSendRequestError,
     RmqhaError,
     SendResult,
     open_producer,
 )
+from rmqha.client.results import may_be_stored
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.usual.sends import Request
 from rmqha.remoting.connection import Connection
 from tests.client.fake_broker import FakeBroker
 from tests.fakes import MemoryNetwork
@@ -276,3 +279,21 @@ async def test_who_gives_no_route_that_can_be_read_is_named(autojump_clock: Mock
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(RmqhaError, match=f"{broker.address} does not say where topic T is"):
             await producer.send(MESSAGE)
+
+
+async def test_an_answer_to_a_send_that_cannot_be_read_leaves_open_what_became_of_it(autojump_clock: MockClock) -> None:
+    """It said SUCCESS, and was told as a message that is not stored."""
+    network, broker = MemoryNetwork(), FakeBroker()
+    broker.topics["T"] = 1
+
+    def send(connection: Connection, requests: list[Request]) -> None:
+        for one in requests:
+            connection.respond(one.command, ResponseCode.SUCCESS)
+
+    broker.register_batch([RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2], send)
+    async with producing(network, broker.address) as (producer, nursery):
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RemoteProtocolError) as caught:
+            await producer.send(MESSAGE, retries=2)
+        assert may_be_stored(caught.value)
