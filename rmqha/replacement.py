@@ -27,7 +27,8 @@ def replacement(path: Path, data: bytes) -> Iterator[Path]:
             file.write(data)
             file.flush()
             if path.exists():
-                _be_like(new, path)
+                be_like(new, path)
+                os.utime(new)
             os.fsync(descriptor)
         yield new
         new.replace(path)
@@ -40,9 +41,9 @@ def replacement(path: Path, data: bytes) -> Iterator[Path]:
         os.close(directory)
 
 
-def _be_like(new: Path, old: Path) -> None:
+def be_like(new: Path, old: Path) -> None:
+    """Have the owner, group and mode of ``old``. Raises OSError: who runs this may not give it away."""
     wanted, made = old.stat(), new.stat()  # the group may be the directory's
     if (wanted.st_uid, wanted.st_gid) != (made.st_uid, made.st_gid):
         os.chown(new, wanted.st_uid, wanted.st_gid)
     shutil.copystat(old, new)
-    os.utime(new)

@@ -8,7 +8,7 @@ from typing import Final
 
 from rmqha.config import BrokerConfig, load_config
 from rmqha.config.java_properties import format_property, parse_properties
-from rmqha.replacement import replacement
+from rmqha.replacement import be_like, replacement
 
 _LINES: Final = re.compile(rb"(\r\n|\r|\n)")
 _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\$")
@@ -49,4 +49,5 @@ def replace_conf(path: Path, data: bytes, *, copy_suffix: str) -> tuple[Path, Br
     with replacement(path, data) as new:
         config = load_config(new)
         shutil.copy2(path, copy)
+        be_like(copy, path)
     return copy, config

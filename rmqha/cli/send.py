@@ -141,6 +141,8 @@ def _open_source(
         return all_of(generated(count, size))
     if path is not None:
         return lines(stack.enter_context(path.open("rb")))
+    if sys.stdin is None:
+        raise click.UsageError("there is no standard input to read messages from: give --file or --count")
     if sys.stdin.isatty():
         click.echo("One message a line; end with ctrl-d.", err=True)
     return lines(sys.stdin.buffer)

@@ -19,7 +19,7 @@ class Room:
     Attributes:
         is_disk_full: the disk is above the ratio.
         refusal: why nothing is appended at present; empty if it is.
-        early: the data files that room cost before they had expired.
+        early: the data files that room cost before they had expired; of a broker those of its own cleaner.
     """
 
     def __init__(self, lists: Sequence[MmapFileList]) -> None:
@@ -29,7 +29,7 @@ class Room:
         self._kept = ""
         self.is_disk_full = False
         self.refusal = ""
-        self.early: Final = EarlyDeletions()
+        self.early = EarlyDeletions()
 
     def set_disk_full(self, full: bool, *, kept: str = "") -> None:
         """Who watches the disk says how it is, and ``kept`` why no files are deleted that would give room."""

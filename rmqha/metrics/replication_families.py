@@ -76,6 +76,7 @@ def _group(member: Facts, *, is_master: bool) -> Iterator[Metric]:
     yield gauge("rmqha_dledger_has_leader", "1 if this member knows who leads.", float(member["leader"] is not None))
     if "term" not in member:
         return
+    yield gauge("rmqha_dledger_diverged", "1 if it follows nobody: its log differs.", float(bool(member["diverged"])))
     roles = [role.value for role in Role]
     yield one_of("rmqha_dledger_role", "What this member is.", "role", roles, present=member["role"])
     yield gauge("rmqha_dledger_term", "Of its group.", member["term"])

@@ -39,6 +39,19 @@ async def test_a_member_may_begin_empty(autojump_clock: MockClock) -> None:
         assert await group.wait_same() == [b"0"]
 
 
+async def test_the_group_is_told_of_segments_that_a_broker_s_full_disk_cost(autojump_clock: MockClock) -> None:
+    """It was told by that broker alone: `rmqha dledger status` was ok."""
+    async with group_of() as group:
+        await group.send(b"0")
+        node = group.nodes["n0"]
+        node.running.store.cleaner.early.note(now=trio.current_time() - 5)
+        peers = {name: f"{address}:20911" for name, address in group.addresses.items()}
+        network = group.net.host("10.0.1.9").mount()
+        async with open_dledger_client(group="g", peers=peers, network=network) as client:
+            told = {member["id"]: member["deletedEarlyS"] for member in await ask_members(client)}
+        assert told == {"n0": 5, "n1": None, "n2": None}
+
+
 async def test_a_member_that_is_rebuilt_from_a_damaged_leader_says_so(autojump_clock: MockClock) -> None:
     """It took and acknowledged the damaged record without a word, in place of the sound one that it had."""
     async with group_of() as group:

@@ -2,15 +2,18 @@
 
 import errno
 import io
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from typing import Any, Final
 
+import click
 import pytest
 
 from rmqha.cli import send_messages
 from rmqha.cli.errors import CliError, UnreachableError
 from rmqha.cli.main import run
+from rmqha.cli.send import _open_source
 from rmqha.cli.send_messages import AnswerLog, Plan, send_all
 from rmqha.cli.send_report import SendReport
 from rmqha.client import Message, MessageQueue, SendOutcome, SendResult, SendStatus
@@ -116,3 +119,10 @@ def test_a_topic_that_can_be_none_is_a_wrong_usage(topic: str, told: str, capsys
     """An unset variable's, say: a broker was asked for it, and told to be the reason."""
     assert run(["send", topic, "--count", "1", "-b", "127.0.0.1:1"]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_without_a_standard_input_it_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under some daemons: it ended with a traceback."""
+    monkeypatch.setattr(sys, "stdin", None)
+    with ExitStack() as stack, pytest.raises(click.UsageError, match=r"no standard input.*--file.*--count"):
+        _open_source(stack, None, count=None, size=1)

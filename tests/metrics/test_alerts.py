@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.cli.pages import Page
+from rmqha.errors import DivergedLogError
 from rmqha.ha.runtime_info import ClientState
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_dledger_broker import group_of
@@ -70,7 +71,8 @@ def series(before: Scrapes, after: Scrapes, *, flapping: Sequence[Sample] = ()) 
 
 
 @pytest.mark.parametrize(
-    "alert", ["BelowInSync", "UnsafeSends", "SlaveLag", "FollowerWithoutMaster", "NoLeader", "SlowSends"]
+    "alert",
+    ["BelowInSync", "UnsafeSends", "SlaveLag", "FollowerWithoutMaster", "NoLeader", "MemberDiverged", "SlowSends"],
 )
 def test_who_is_woken_is_told_a_command_and_a_section(alert: str) -> None:
     """These said what is wrong, and not what to do."""
@@ -222,6 +224,22 @@ async def test_a_group_loses_a_member_and_then_its_majority(
             none_left = {"n": await monitoring.scrape()}
     fires(promtool, tmp_path, before, one_less, expected=["RmqhaMemberGone"])
     fires(promtool, tmp_path, before, none_left, expected=["RmqhaNoLeader"])
+
+
+async def test_a_member_s_log_differs(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:
+    """It was connected, and lacked nothing of what it knew: nobody was told before one more failure."""
+    async with group_of(metricsListen=LISTEN["metricsListen"]) as group:
+        master = await group.wait_master()
+        follower = next(node for node in group.nodes.values() if node is not master)
+        async with scraped(follower.running, group.net) as monitoring:
+            await trio.sleep(2)
+            before = {"n": await monitoring.scrape()}
+            server = follower.replication._server
+            assert server is not None
+            server.pusher.handler.diverged = DivergedLogError(7, "what is committed here is another entry")
+            await trio.sleep(2)
+            differs = {"n": await monitoring.scrape()}
+    fires(promtool, tmp_path, before, differs, expected=["RmqhaMemberDiverged"])
 
 
 async def test_two_slaves_have_one_id(promtool: str, tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -77,7 +77,8 @@ def test_of_a_member_all_its_indexes_and_how_it_sees_the_others(
 ) -> None:
     others = [{"id": "n1", "connected": True, "lacks": 21}, {"id": "n2", "connected": False, "lacks": None}]
     member = {
-        "group": "g", "id": "n0", "leader": leader, "term": 31, "role": "FOLLOWER", "begin_index": 32, "end_index": 33,
+        "group": "g", "id": "n0", "leader": leader, "term": 31, "diverged": "at 7" if waits else None,
+        "role": "FOLLOWER", "begin_index": 32, "end_index": 33,
         "committed_index": 34, "flushed_index": 35, "uncommitted_for_s": waits, "lacks": 36, "members": others,
     }  # fmt: skip
     found = told(replication(a_broker({"dledger": member, "is_master": is_master})))
@@ -85,6 +86,7 @@ def test_of_a_member_all_its_indexes_and_how_it_sees_the_others(
     assert [name.split()[1] for name, number in roles.items() if number] == ["FOLLOWER"]
     assert found == {
         "rmqha_dledger_info g n0": 1, "rmqha_dledger_master": is_master, "rmqha_dledger_has_leader": leader is not None,
+        "rmqha_dledger_diverged": waits is not None,
         "rmqha_dledger_term": 31, "rmqha_dledger_index begin": 32, "rmqha_dledger_index end": 33,
         "rmqha_dledger_index committed": 34, "rmqha_dledger_index flushed": 35,
         "rmqha_dledger_uncommitted_seconds": waits or 0, "rmqha_dledger_lacks_entries": 36,

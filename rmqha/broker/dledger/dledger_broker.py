@@ -47,6 +47,7 @@ def make_dledger_broker(
     log = _make_log(member, ground)
     store = DefaultMessageStore(make_parts(ground, log, role=options.role(config)))
     log.check_taken = store.damaged_records.check_all
+    log.ledger.room.early = store.cleaner.early
 
     def replicate(metadata: MetadataService) -> DLedgerReplication:
         return DLedgerReplication(
