@@ -244,6 +244,22 @@ def test_a_directory_that_takes_no_files_holds_back_no_other(
     assert f"the run up to {log.end} was interrupted after its commit: 1 of its 3 files" in caplog.text
 
 
+def test_files_of_the_newest_run_that_are_gone_are_told(
+    log: LogWriter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a copy that ended early the manifests were there, and the next run went on behind them without a word."""
+    out = tmp_path / "out"
+    run(log.root, out)
+    run(log.root, out)
+    assert "replay.files_gone" not in caplog.text
+    (gone,) = (out / "topic=audit").iterdir()
+    gone.unlink()
+    log.append(b"later")
+    run(log.root, out)
+    assert "1 of its 3 files with 133 messages are not in" in caplog.text
+    assert f"topic=audit/{gone.name} for one" in caplog.text
+
+
 def test_what_a_manifest_names_is_durable_before_it(
     log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,7 +150,26 @@ class Output:
                 len(last.files),
                 self.path_of(last.begin, last.end.offset),
             )
+        if last is not None:
+            self._look_for(last)
         self._remove_staging()
+
+    def _look_for(self, last: Manifest) -> None:
+        """A copy that ended early may have its manifests, and not all files of the newest; who archives, neither."""
+        infos = self._filesystem.get_file_info([f"{self._root}/{file.path}" for file in last.files])
+        gone = [file for file, info in zip(last.files, infos, strict=True) if info.type == fs.FileType.NotFound]
+        if gone:
+            logger.warning(
+                "replay.files_gone: of the run up to %d, %d of its %d files with %d messages are not in %s, %s for "
+                "one: if nobody took them away, it is a copy that ended early: bring them back; nothing writes them "
+                "again",
+                last.end.offset,
+                len(gone),
+                len(last.files),
+                sum(file.messages for file in gone),
+                self._uri,
+                gone[0].path,
+            )
 
     def _remove_staging(self) -> None:
         """An attempt that nobody waits for may still write: what cannot be removed is left to the next run."""
