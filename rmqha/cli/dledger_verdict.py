@@ -63,12 +63,13 @@ def _failures(facts: Facts) -> list[str]:
     failures = [f"it cannot write: {refusal}"] if refusal and refusal not in passing else []
     if member.get("diverged"):
         failures = [f"it follows nobody any more: {member['diverged']}"]
+    is_mute = facts["role"] == "CANDIDATE" and bool(failures)  # one whose term cannot be saved asks nobody
     if member["leader"] is None:
         told = f"nobody leads the group{_since(member)}: it takes no messages"
-        if member.get("member_lists"):
+        if member.get("member_lists") or is_mute:
             told = f"it knows no leader{_since(member)}, though others may: it takes no messages"
         failures.append(see(told, Page.OTHER_LIST if member.get("member_lists") else Page.NO_LEADER))
-    if facts["role"] != "FOLLOWER" and members - away <= members // 2:
+    if facts["role"] != "FOLLOWER" and not is_mute and members - away <= members // 2:
         failures.append(see(f"a majority is missing: {away} of {members} members are away", Page.NO_LEADER))
     return failures + why_uncommitted(member.get("uncommitted_for_s"))
 

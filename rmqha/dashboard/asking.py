@@ -35,7 +35,7 @@ class ThreadAsker:
         """See :func:`~rmqha.dashboard.questions.brokers_at`."""
         return await self._in_thread(address, questions.brokers_at, address)
 
-    async def read_broker(self, broker: NamedBroker, before: Sample | None, lags: dict[str, int]) -> Reading:
+    async def read_broker(self, broker: NamedBroker, before: Sample | None, lags: dict[str, int] | None) -> Reading:
         """See :func:`~rmqha.dashboard.questions.read_broker`."""
         try:
             return await self._in_thread(broker.address, questions.read_broker, broker, before, lags)

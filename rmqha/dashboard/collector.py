@@ -39,7 +39,7 @@ class Asker(Protocol):
         """Raises one of :data:`~rmqha.dashboard.questions.NO_ANSWER`."""
         ...
 
-    async def read_broker(self, broker: NamedBroker, before: Sample | None, lags: dict[str, int]) -> Reading:
+    async def read_broker(self, broker: NamedBroker, before: Sample | None, lags: dict[str, int] | None) -> Reading:
         """One that does not answer is a reading as well."""
         ...
 
@@ -180,7 +180,8 @@ class Collector:
                     nursery.start_soon(partial(groups, share=_GROUPS_SHARE))
 
     async def _sample(self, watched: WatchedBroker) -> None:
-        lags = {row["group"]: row["lag"] for row in watched.groups or ()}
+        groups = watched.groups
+        lags = None if groups is None else {row["group"]: row["lag"] for row in groups}
         self._take(watched, await self._asker.read_broker(watched.broker, watched.sample, lags))
         watched.asked.set()
 

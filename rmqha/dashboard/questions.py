@@ -4,7 +4,6 @@ Each function raises what :data:`NO_ANSWER` holds; :func:`why` makes a sentence 
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -77,13 +76,15 @@ def brokers_at(address: str, *, timeout_s: float) -> tuple[NamedBroker, ...]:
     return tuple(found[:_REGISTERED_MAX])
 
 
-def read_broker(broker: NamedBroker, before: Sample | None, lags: Mapping[str, int], *, timeout_s: float) -> Reading:
-    """How it is now; ``lags`` are those of its groups when they were last asked for. Raises nothing."""
+def read_broker(
+    broker: NamedBroker, before: Sample | None, lags: dict[str, int] | None, *, timeout_s: float
+) -> Reading:
+    """How it is now; ``lags`` are those of its groups when they were last asked for; None: unknown. Raises nothing."""
     try:
         with _connection(broker, timeout_s) as connection:
             table = loads(bytes(connection.ask_for(RequestCode.GET_BROKER_RUNTIME_INFO).body))["table"]
         view = broker_view(read_status(table))
-        sample = read_sample(broker, table, dict(lags), before=before, now_s=time.monotonic())
+        sample = read_sample(broker, table, lags, before=before, now_s=time.monotonic())
         return Reading(replace(sample, role=text(sample.role), gone=(), group_lags={}), view)
     except NO_ANSWER as error:
         answered_at_s = None if before is None else before.answered_at_s

@@ -446,6 +446,17 @@ def test_a_member_of_a_group_is_judged_by_its_group(facts: dict[str, Any], level
     assert "begin 0  end 9  committed 9  flushed 9  master" in render_status(facts, verdict)
 
 
+def test_one_that_cannot_save_its_term_does_not_say_that_the_others_lead_nobody() -> None:
+    """It asks nobody, and took their silence for theirs: the two others led, and took messages."""
+    silent = [view("n1", heard_s=9), view("n2", heard_s=9)]
+    facts = member("CANDIDATE", leader=None, is_master=False, members=silent, write_error="its store is gone")
+    reasons = "; ".join(judge(facts).reasons)
+    assert "it cannot write: its store is gone" in reasons
+    assert "it knows no leader for 2 min, though others may" in reasons
+    assert "nobody leads" not in reasons
+    assert "a majority is missing" not in reasons
+
+
 def test_a_leader_shows_how_it_sees_the_others() -> None:
     facts = member(members=[view("n1", lacks=5), gone("n2")])
     verdict = judge(facts)

@@ -80,7 +80,7 @@ class FakeAsker:
         )
         return found
 
-    async def read_broker(self, broker: NamedBroker, before: Sample | None, lags: dict[str, int]) -> Reading:
+    async def read_broker(self, broker: NamedBroker, before: Sample | None, lags: dict[str, int] | None) -> Reading:
         try:
             found = await self._answer(
                 "broker", broker.address, lambda: self.tables.get(broker.address, OSError("refused"))

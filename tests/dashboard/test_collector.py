@@ -204,3 +204,23 @@ async def test_the_last_hour_is_kept_and_no_more(autojump_clock: MockClock) -> N
         history.add(replace(sample, put_tps=float("nan"), put_p99_ms="x"), time_ms=number)  # type: ignore[arg-type]
     assert [point[:2] for point in history.since(0)] == [(7, None), (8, None), (9, None)]
     assert len(history.since(8)) == 1
+
+
+async def test_a_lag_that_is_not_known_is_not_drawn_as_none(autojump_clock: MockClock) -> None:
+    """It fell to 0 in the chart at a broker that did not answer for its groups, just when it was in trouble."""
+    asker = FakeAsker({A: table(master())})
+    asker.groups[A] = [{"group": "billing", "topics": 1, "lag": 7}]
+    async with collecting(asker, A) as collector:
+        lags = list[int | None]()
+        for groups in (asker.groups[A], OSError("no answer")):
+            asker.groups[A] = groups  # type: ignore[assignment]
+            await trio.sleep(90)
+            sample = collector.watched[A].sample
+            assert sample is not None
+            lags.append(sample.consumer_lag)
+        assert lags == [7, None]
+    async with collecting(FakeAsker({A: table(master())}), A, with_groups=False) as collector:
+        await trio.sleep(60)
+        sample = collector.watched[A].sample
+        assert sample is not None
+        assert sample.consumer_lag is None
