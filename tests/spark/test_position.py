@@ -64,6 +64,19 @@ def test_a_record_whose_file_has_expired_is_not_missed(log: LogWriter) -> None:
     assert "the files between were deleted" in position.problem(open_log(str(log.root)))
 
 
+def test_behind_a_blank_only_that_may_be_missing(log: LogWriter) -> None:
+    """A file's last record was read, and nothing of what follows: the next file's loss is no blank's."""
+    last = max(at for at in kept(log) if at < 3 * log.file_size)
+    position = ended(log, last)
+    assert position.blank_to == 3 * log.file_size
+    log.path(last).unlink()
+    assert position.problem(open_log(str(log.root))) == ""
+    assert not position.lacks_files(open_log(str(log.root)))
+    log.path(position.blank_to).unlink()
+    assert "the files between were deleted" in position.problem(open_log(str(log.root)))
+    assert position.lacks_files(open_log(str(log.root)))
+
+
 def test_a_log_that_ends_before_a_position_was_cut(log: LogWriter) -> None:
     position = ended(log, log.offsets[-1])
     log.write(log.offsets[-1], bytes(log.end - log.offsets[-1]))
