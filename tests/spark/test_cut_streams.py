@@ -1,0 +1,58 @@
+"""Streams whose log went on in another way than where they had seen it end; and limits that are less than a record."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no limits")
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from rmqha.spark.limited_stream import RmqhaStreamReader
+from rmqha.spark.position import from_json
+from rmqha.spark.source_options import parse_options
+from tests.spark.logs import LogWriter
+from tests.spark.stream_readers import offsets_between
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+def test_an_end_of_before_a_cut_is_no_end_within_what_was_written_since(log: LogWriter) -> None:
+    """A query that is far behind has seen it; a new record lies over it, and is the last one, or is not."""
+    stream = RmqhaStreamReader(parse_options({"path": str(log.root)}), ("physicalOffset",))
+    start, before = stream.initialOffset(), log.end
+    assert from_json(stream.latestOffset(start, ReadAllAvailable())["broker"]).offset == before
+    cut = log.offsets[290]
+    assert cut // log.file_size == before // log.file_size
+    log.write(cut, bytes(before - cut))
+    del log.offsets[290:]
+    log.end = cut
+    log.append(b"l" * (before - cut))
+    assert cut < before < log.end
+    at, found = start, list[int]()
+    for _ in range(2):
+        end = stream.latestOffset(at, ReadAllAvailable())
+        assert from_json(end["broker"]).offset == log.end
+        found += offsets_between(stream, at, end)
+        at = end
+        log.append(b"later")
+    assert found == log.offsets[:-1]
+
+
+@pytest.mark.parametrize("limit", ["1", "2", "3"])
+def test_a_limit_of_less_than_a_byte_for_each_broker_lets_a_stream_go_on(
+    limit: str, log: LogWriter, tmp_path: Path
+) -> None:
+    """By a record of each log at a time."""
+    logs = {"a": log, "b": LogWriter(tmp_path / "b"), "c": LogWriter(tmp_path / "c")}
+    for each in (logs["b"], logs["c"]):
+        for _ in range(5):
+            each.append(b"m")
+    roots = json.dumps({broker: str(each.root) for broker, each in logs.items()})
+    stream = RmqhaStreamReader(parse_options({"path": roots, "maxBytesPerTrigger": limit}), ("physicalOffset",))
+    at, found = stream.initialOffset(), list[int]()
+    for _ in range(5):
+        end = stream.latestOffset(at, stream.getDefaultReadLimit())
+        found += offsets_between(stream, at, end)
+        at = end
+    assert sorted(found) == sorted(offset for each in logs.values() for offset in each.offsets[:5])
