@@ -237,6 +237,20 @@ def test_records_of_rocketmq_5_are_refused(log: LogWriter, first: int) -> None:
         read(log.root, on_corrupt=OnCorrupt.SKIP)
 
 
+def test_what_was_stored_in_one_millisecond_stays_together(tmp_path: Path) -> None:
+    """A busy broker stores hundreds of messages in one: a time leads to the first of them, in a file before, too."""
+    log, start_ms = LogWriter(tmp_path, file_size=1 << 20), 1_700_000_000_000
+    for index in range(6000):
+        log.append(bytes(300), stored_ms=start_ms + index // 300)
+    heads = [index for index, offset in enumerate(log.offsets) if offset % log.file_size == 0]
+    assert len(heads) > 2
+    assert any(head % 300 for head in heads)
+    for nth in range(20):
+        first, time_ms = nth * 300, start_ms + nth
+        assert offsets(tmp_path, starting_timestamp_ms=time_ms) == log.offsets[first:]
+        assert offsets(tmp_path, ending_timestamp_ms=time_ms) == log.offsets[:first]
+
+
 def test_a_missing_file_is_an_error(log: LogWriter) -> None:
     log.append(bytes(60_000))
     log.append(bytes(60_000))
@@ -277,6 +291,22 @@ def test_filters(tmp_path: Path) -> None:
     for empty in ("topics", "keys", "tags"):
         with pytest.raises(ConfigError, match="is empty, as an unset variable is"):
             found(**{empty: ("orders", "")})
+
+
+@pytest.mark.parametrize(("place", "column"), [(48, "bornHost"), (64, "storeHost")])
+def test_hosts_that_share_an_address_or_a_port_are_told_apart(place: int, column: str, tmp_path: Path) -> None:
+    """As producers on one machine are, and machines that one image was put on."""
+    for number, hosts in enumerate(
+        [
+            [(b"\x0a\0\0\x01", port) for port in (5001, 5001, 5002, 65_535, 5001)],
+            [(bytes([10, 0, 0, last]), 10911) for last in (1, 1, 2, 255, 1)],
+        ]
+    ):
+        log = LogWriter(tmp_path / str(number))
+        for address, port in hosts:
+            log.write(log.append(b"x") + place, address + port.to_bytes(4, "big"))
+        wanted = [f"{'.'.join(map(str, address))}:{port}" for address, port in hosts]
+        assert [row[column] for row in read(log.root)] == wanted
 
 
 def test_only_wanted_columns_are_made(log: LogWriter) -> None:
