@@ -136,6 +136,24 @@ def test_a_stream_that_fails_goes_on_and_its_repeated_rows_are_known(
     assert_complete(broker, 200)
 
 
+def test_equal_rows_of_several_batches_are_not_taken_for_one(
+    spark: "SparkSession", broker: FakeBroker, tmp_path: Path
+) -> None:
+    """As the ticks of a clock: each batch has the same rows at the same places, and all of them are messages."""
+    log = LogWriter(tmp_path / "store")
+    for _ in range(60):
+        log.append(b"tick")
+    rows = spark.readStream.format("rmqha").option("maxBytesPerTrigger", "2k").load(str(log.root)).select("body")
+    sink = rows.writeStream.format("rmqha").options(addresses=broker.address, topic="orders")
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    assert len(query.recentProgress) > 2
+    assert len({message.properties["SPARK_ROW"] for message in stored(broker, "orders")}) == 60
+
+
 def test_a_broker_that_is_killed_while_rows_come_loses_none(spark: "SparkSession", tmp_path: Path) -> None:
     """What it acknowledged is in its store, what it did not is sent again when it is back."""
     broker = RmqhaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER", "flushDiskType": "SYNC_FLUSH"})
