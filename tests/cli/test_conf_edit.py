@@ -1,10 +1,36 @@
-"""A broker.conf that commands change: what stays, and what the copy of the former one is like."""
+"""Other values in a broker.conf: what is taken away is gone, what stays, and what the copy of the former is like."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 
-from rmqha.cli.conf_edit import replace_conf
+import pytest
+
+from rmqha.cli.conf_edit import edited, replace_conf
+from rmqha.config.java_properties import parse_properties
+
+CHANGES = {"brokerRole": "ASYNC_MASTER", "haMasterAddress": None, "masterAddress": None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "haMasterAddress=10.0.0.1:10912\nhaMasterAddress=10.0.0.5:10912\n",
+        "haMasterAddress=10.0.0.1:10912\nbrokerName=a\nhaMasterAddress = 10.0.0.5:10912\nhaMasterAddress:x\n",
+        "brokerRole=SLAVE\nmasterAddress=a:1\nbrokerRole=SLAVE\nmasterAddress\\\n=b:1\nmasterAddress c:1\n",
+        "haMasterAddress=\\\n  10.0.0.1:10912\nhaMasterAddress=10.0.0.5\\\n:10912\nbrokerRole=SLAVE\n",
+        "# haMasterAddress=10.0.0.1:10912\n!brokerRole=SLAVE\n",
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_key_that_is_set_more_than_once_is_changed_each_time(text: str, end: str) -> None:
+    """One line of an old master's address was left: the new master's file named whom to follow."""
+    changed = edited(text.replace("\n", end).encode(), CHANGES, note="changed")
+    properties, malformed = parse_properties(changed)
+    told = [(one.key, one.value) for one in properties if one.key != "brokerName"]
+    assert (told, malformed) == ([("brokerRole", "ASYNC_MASTER")], [])
+    former = [line.removeprefix("#").strip() for line in changed.decode().split(end)]
+    assert former[: text.count("\n")] == [line.removeprefix("#").strip() for line in text.splitlines()]
 
 
 def test_the_copy_of_the_former_file_is_whose_that_one_was(tmp_path: Path) -> None:
