@@ -49,6 +49,22 @@ def bad(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
             "127.0.0.1:10911 is this broker's own listenPort",
         ),
         (master(brokerIP1="10.0.0.1", haPeers="10.0.0.1:10911"), "haPeers", "this broker's own listenPort"),
+        (
+            master(brokerIP1="10.0.0.1", bindAddress="0.0.0.0", haPeers="127.0.0.1:10911"),
+            "haPeers",
+            "this broker's own listenPort",
+        ),
+        (
+            master(brokerIP1="10.0.0.1", haBindAddress="0.0.0.0", namesrvAddr="localhost:10912"),
+            "namesrvAddr",
+            "this broker's own haListenPort",
+        ),
+        (
+            slave(brokerIP1="10.0.0.2", metricsListen="0.0.0.0:9100", masterAddress="127.0.0.1:9100"),
+            "masterAddress",
+            "this broker's own metricsListen",
+        ),
+        (master(brokerIP1="10.0.0.1", bindAddress="0.0.0.0", haPeers="10.0.0.2:10911"), "", ""),
         (master(namesrvAddr="127.0.0.1:10911;10.0.0.2:10911"), "", ""),
         (master(namesrvAddr="127.0.0.1:10912"), "namesrvAddr", "this broker's own haListenPort"),
         (master(namesrvAddr="127.0.0.1:9100", metricsListen="9100"), "namesrvAddr", "this broker's own metricsListen"),
