@@ -10,7 +10,10 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.admin_headers import CreateTopicRequestHeader
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.headers import encode_header
+from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.disk import DiskUsage
 from tests.broker.group_members import member_of
@@ -170,6 +173,31 @@ async def test_a_topic_and_a_group_have_all_their_numbers(autojump_clock: MockCl
         "rocketmq_group_diff": 6,
         "rmqha_group_members": 2,
     }
+
+
+@pytest.mark.parametrize("write_queues", [1, 4, 8])
+async def test_a_group_lacks_what_is_in_all_queues_that_are_read(write_queues: int, autojump_clock: MockClock) -> None:
+    """Fewer are written while a topic is made smaller: what is left in the others has yet to be consumed."""
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, machine.client() as client, scraped(broker, machine.net) as monitoring:
+        await change_topic(client, read_queues=4, write_queues=4)
+        for queue_id, messages in enumerate((2, 0, 3, 4)):
+            for _ in range(messages):
+                await ask(client, send_request(b"x", queue_id=queue_id))
+        for queue_id in (0, 3):
+            await commit(client, 1, group="g", topic="t", queue_id=queue_id)
+        await change_topic(client, read_queues=4, write_queues=write_queues)
+        await trio.sleep(15)
+        samples = await monitoring.scrape()
+    assert value(samples, "rocketmq_group_diff", topic="t", group="g") == 7
+    assert value(samples, "rocketmq_consumer_offset", topic="t", group="g") == 9
+
+
+async def change_topic(client: RemotingClient, *, read_queues: int, write_queues: int) -> None:
+    header = CreateTopicRequestHeader("t", read_queues, write_queues, 6, "SINGLE_TAG", 0)
+    fields = encode_header(header) | {"defaultTopic": "TBW102", "order": "false"}
+    answer = await ask(client, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields))
+    assert answer.code == ResponseCode.SUCCESS
 
 
 def by_name(samples: dict[Sample, float], **labels: str) -> dict[str, float]:
