@@ -144,3 +144,18 @@ def test_doctor_tells_it_thirty_days_before(tmp_path: Path, days: int, level: st
         config(haTlsMode="enforcing", haTlsTrustCertPath=str(path), haTlsCertPath=str(path), haTlsKeyPath=str(path))
     )
     assert (found.level, bool(found.next)) == (level, level != OK)
+
+
+@pytest.mark.parametrize("ending", ["tls", "haTls"])
+def test_doctor_looks_at_the_certificates_of_both_ports(tmp_path: Path, ending: str) -> None:
+    """Of each with its own: one that is good says nothing of the other."""
+    now = datetime.now(tz=UTC)
+    authority, keys = trustme.CA(), dict[str, str]()
+    for port, days in ((ending, 2), ("haTls" if ending == "tls" else "tls", 90)):
+        path = str(tmp_path / f"{port}.pem")
+        issued = authority.issue_cert("a", not_after=now + timedelta(days=days, hours=1))
+        issued.private_key_and_cert_chain_pem.write_to_path(path)
+        keys |= {f"{port}Mode": "enforcing"} | {f"{port}{of}Path": path for of in ("Cert", "Key", "TrustCert")}
+    told = {one.what: one.level for one in check_certificates(config(**keys))}
+    wrong = f"{tmp_path}/{ending}.pem ends in 2 days"
+    assert (len(told), [what for what, level in told.items() if level != OK]) == (2, [wrong])
