@@ -1,5 +1,6 @@
 """`rmqha doctor` of a broker that runs: its process's limits, and whether a restart would change its configuration."""
 
+import json
 import os
 import resource
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from rmqha.broker.main import share_descriptors
 from rmqha.cli.doctor_running import check_configuration, files_limit
 from rmqha.cli.finding import Finding
+from rmqha.cli.main import run
 from rmqha.cli.store_place import is_in_use, lock_holder
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.java_json import dumps
@@ -18,7 +20,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig, load_config
 from rmqha.config.java_properties import format_property
 from rmqha.config.reference import shown_config
-from tests.cli.fake_brokers import FakeBrokers, answer
+from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
 ADDRESS, ASKED = "127.0.0.1:10911", RequestCode.GET_BROKER_CONFIG
 HOLDER = """
@@ -123,3 +125,22 @@ def test_the_limit_is_that_of_the_process_that_holds_the_store(tmp_path: Path) -
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert files_limit(os.getpid()) == (hard if hard != resource.RLIM_INFINITY else 1 << 30)
     assert files_limit(1 << 30) is None
+
+
+def test_a_broker_runs_though_its_process_has_no_number_here(
+    tmp_path: Path, fake_brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel tells process 0 of a lock that is held in another container: that is somebody, and not nobody."""
+    monkeypatch.setattr("rmqha.cli.store_place.lock_holder", lambda _path: 0)
+    path = conf(tmp_path / "broker.conf", storePathRootDir=str(tmp_path / "s"))
+    running: dict[RequestCode, Answer] = {ASKED: told_by(load_config(path))}
+    running[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(write_refusal="disk full")
+    fake_brokers.answers = {ADDRESS: running}
+    assert run(["doctor", "-c", str(path), "--format", "json"]) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (status,) = [one for one in found if one["area"] == "status"]
+    assert (status["level"], "disk full" in status["what"]) == ("fail", True)
+    ports = [one["what"] for one in found if one["area"] == "ports"]
+    assert len(ports) == 3
+    assert all(port.endswith(": taken by the broker, which runs") for port in ports)
+    assert not [one for one in found if one["area"] in {"log", "tables"}]
