@@ -6,8 +6,11 @@ from typing import Any, cast
 import pytest
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.cli.verdict import judge
+from rmqha.ha.runtime_info import ClientState
 from rmqha.metrics.readiness import why_not_ready
 from rmqha.replication.role import RoleKind
+from tests.cli import facts
 
 
 def master(*lags_s: float, slaves_needed: int) -> BrokerController:
@@ -74,3 +77,12 @@ def test_slaves_that_follow_each_other_are_not_ready() -> None:
     assert why_not_ready(slave(circle="10.0.0.2, which this one follows, follows this one")) == [
         "10.0.0.2, which this one follows, follows this one"
     ]
+
+
+@pytest.mark.parametrize("state", list(ClientState))
+@pytest.mark.parametrize("error", ["", "the master says why"])
+def test_a_slave_that_status_calls_failed_is_not_ready(state: ClientState, error: str) -> None:
+    """In these states nothing that passes by itself is awaited; who asks either way is told the same."""
+    reasons = why_not_ready(slave(ha_client={"state": state.value, "last_error": error}))
+    assert bool(reasons) is (judge(facts.slave(state.value)).level == "failed")
+    assert all(error in reason for reason in reasons)
