@@ -139,6 +139,21 @@ def test_a_line_of_which_a_part_was_written_ends() -> None:
     assert (json.loads(event)["event"], json.loads(lost)["lines"]) == ("a.b", 1)
 
 
+def test_a_line_of_which_a_part_was_written_ends_though_the_next_ones_found_no_room() -> None:
+    """Else the first that finds some goes on in the middle of it, and is no JSON."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as reader, open(writing, "w", encoding="utf-8") as stream:
+        setup_logging(stream=stream)
+        for name in ("a.long", "a.lost", "a.lost"):
+            structlog.get_logger().info(name, text="x" * 1_000_000)
+        os.set_blocking(reading, False)
+        cut = reader.read() or b""
+        structlog.get_logger().info("a.b")
+        empty, lost, event = (reader.read() or b"").splitlines()
+    assert (b"\n" in cut, empty) == (False, b"")
+    assert (json.loads(event)["event"], json.loads(lost)["lines"]) == ("a.b", 3)
+
+
 def test_a_reader_that_is_gone_costs_lines_alone() -> None:
     reading, writing = os.pipe()
     os.close(reading)
