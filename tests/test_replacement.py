@@ -41,6 +41,23 @@ def test_mode_and_owner_stay_and_its_time_is_new(tmp_path: Path) -> None:
     assert after.st_mtime > 1
 
 
+@pytest.mark.parametrize(("uid", "gid"), [(-1, 12_345), (12_345, -1), (12_345, 23_456)])
+def test_an_owner_and_a_group_that_are_not_those_of_who_replaces_it_stay(uid: int, gid: int, tmp_path: Path) -> None:
+    """A file of root's that a broker reads by its group alone: without it no start succeeds."""
+    path = tmp_path / "a.conf"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    try:
+        os.chown(path, uid, gid)
+    except PermissionError:
+        pytest.skip("only root gives files away")
+    before = path.stat()
+    with replacement(path, b"new"):
+        pass
+    after = path.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
 def test_where_no_file_was_only_its_owner_may_read_it(tmp_path: Path) -> None:
     (tmp_path / "a.yml.new").write_bytes(b"left by a process that was killed")
     with replacement(tmp_path / "a.yml", b"secret") as new:
