@@ -196,6 +196,16 @@ def test_what_cannot_work_is_refused_with_its_reason(overrides: dict[str, str], 
     assert reason in problem
 
 
+@pytest.mark.parametrize("key", sorted(REFUSED))
+@pytest.mark.parametrize("value", ["true", "TRUE", "/fast/log:/slow/log"])
+def test_a_key_without_which_data_would_be_elsewhere_is_refused_whatever_it_says(key: str, value: str) -> None:
+    """Some are switches, others name directories or classes; as one without effect it would be passed over."""
+    (problem,) = problems(**{key: value})
+    assert problem == f"command line: {key}={value}: {REFUSED[key]}; remove the line to run without it"
+    for off in ("", " False "):
+        assert key in "".join(load_config(None, {key: off}).notes)
+
+
 def test_listening_beyond_the_machine_is_possible_when_asked_for() -> None:
     config = load_config(None, {"brokerIP1": "10.1.2.3", "bindAddress": "0.0.0.0", "allowInsecure": "true"})
     assert (config.bind_address, config.ha_bind_address) == ("0.0.0.0", "10.1.2.3")
