@@ -199,6 +199,21 @@ def test_a_group_that_nobody_has_heard_of_is_not_set_anywhere_unless_it_is_meant
     assert "did you mean" not in err
 
 
+@pytest.mark.parametrize("current", ["0", "10"])
+def test_each_queue_is_committed_also_where_the_group_seems_to_be_there(
+    current: str, fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """A broker answers 0 for a queue in which nothing was committed: only what is begins there whatever is tried."""
+    there: dict[RequestCode, Answer] = {RequestCode.QUERY_CONSUMER_OFFSET: answer(offset=current)}
+    there[RequestCode.GET_MIN_OFFSET] = answer(offset="0")
+    fake_brokers.answers = {A: broker() | there}
+    for place, wanted in (("earliest", "0"), ("latest", "10"), (current, current)):
+        before = len(changes(fake_brokers))
+        assert run([*RESET, "--to", place, "--execute"]) == 0
+        assert [fields["commitOffset"] for _, fields in changes(fake_brokers)[before:]] == [wanted, wanted]
+    capsys.readouterr()
+
+
 def deletable(**more: Answer) -> dict[RequestCode, Answer]:
     topics = {
         name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
