@@ -89,6 +89,16 @@ def test_each_state_in_which_a_follower_copies_nothing_is_named_by_one_alert() -
     assert sorted(named) == sorted(state.value for state in ClientState if state not in silent)
 
 
+async def test_each_answer_that_is_less_safe_than_send_ok_is_one_of_the_alert(autojump_clock: MockClock) -> None:
+    """Each has its own reason, a disk or a slave; one that the rule does not name wakes nobody."""
+    (named,) = re.findall(r'rmqha_sends_total\{status=~"([^"]+)"\}', RULES.read_text(encoding="utf-8"))
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring:
+        await trio.sleep(1)
+        told = {dict(labels)["status"] for name, labels in await monitoring.scrape() if name == "rmqha_sends_total"}
+    assert {status for status in told if not re.fullmatch(named, status)} == {"SEND_OK", "REFUSED"}
+
+
 def fires(
     promtool: str,
     tmp_path: Path,
