@@ -245,6 +245,30 @@ def test_enforced_tls_needs_no_permission_and_permissive_tls_does() -> None:
     assert "would listen beyond this machine" in problem
 
 
+@pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
+@pytest.mark.parametrize(
+    ("prefix", "listening"),
+    [
+        ("tls", {"brokerIP1": "10.1.2.3", "brokerIP2": "127.0.0.1"}),
+        ("haTls", {"haBindAddress": "10.1.2.3"}),
+        ("tls", {"metricsListen": "10.1.2.3:9100"}),
+    ],
+    ids=["clients", "replicas", "monitoring"],
+)
+def test_each_port_beyond_the_machine_needs_tls_that_nobody_can_leave_out(
+    prefix: str, listening: dict[str, str], mode: str
+) -> None:
+    """With permissive TLS who speaks without it is served as well."""
+    files = {f"{prefix}{name}": "/a.pem" for name in ("CertPath", "KeyPath", "TrustCertPath")}
+    keys = listening | files | {f"{prefix}Mode": mode}
+    if mode == "enforcing":
+        assert load_config(None, keys).notes == ()
+    else:
+        (problem,) = problems(**keys)
+        assert "would listen beyond this machine" in problem
+    assert load_config(None, keys | {"allowInsecure": "true"}).notes == ()
+
+
 def test_loopback_needs_no_permission() -> None:
     config = load_config(None, {"bindAddress": "localhost", "haBindAddress": "::1"})
     assert config.ha_bind_address == "::1"

@@ -56,6 +56,15 @@ def test_it_listens_beyond_the_machine_when_asked_to() -> None:
     assert load_namesrv(None, {"bindAddress": "::", "tlsMode": "enforcing", **files}).tls_mode is TlsMode.ENFORCING
 
 
+@pytest.mark.parametrize("listening", [{"bindAddress": "0.0.0.0"}, {"metricsListen": "0.0.0.0:9100"}])
+def test_permissive_tls_does_not_close_a_port(listening: dict[str, str]) -> None:
+    """Who speaks without it is served as well."""
+    files = {"tlsCertPath": "/a.pem", "tlsKeyPath": "/a.key", "tlsTrustCertPath": "/ca.pem"}
+    (problem,) = problems(tlsMode="permissive", **listening, **files)
+    assert "would listen beyond this machine" in problem
+    assert load_namesrv(None, {"tlsMode": "enforcing", **listening, **files}).notes == ()
+
+
 def test_the_table_is_sound() -> None:
     config = load_namesrv(None)
     assert not NAMESRV_UNUSED & set(NAMESRV_KEYS)
