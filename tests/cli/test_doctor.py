@@ -71,6 +71,10 @@ def test_a_clock_behind_the_log_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     os.utime(segment, (0, time.time() + 3600))
     ((level, what),) = levels(doctor_host.check_clock(str(tmp_path)))
     assert (level, "s behind the last write" in what) == ("fail", True)
+    for beside in (3 << 30, 1 << 30):
+        (tmp_path / f"{beside:020}").touch()
+        ((level, what),) = levels(doctor_host.check_clock(str(tmp_path)))
+        assert (level, "s behind the last write" in what) == ("fail", True), "one of several segments is ahead"
     monkeypatch.setattr(doctor_host, "_is_synchronized", lambda: False)
     ((level, what),) = levels(doctor_host.check_clock(str(tmp_path / "nowhere")))
     assert (level, "not synchronized" in what) == ("warn", True)
