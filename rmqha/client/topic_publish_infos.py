@@ -32,7 +32,10 @@ class TopicPublishInfos:
         self._nursery: Final = nursery
         self._default_queue_nums: Final = default_queue_nums
         self._infos: Final[dict[str, TopicPublishInfo]] = {}
-        self._asked: Final[set[str]] = set()
+        self._refreshed: Final[dict[str, trio.Event]] = {}
+        """By topic that is looked up in the background: set once that has ended."""
+        self._found: Final[dict[str, trio.Event]] = {}
+        """Likewise of topics that are looked up by who waits for it."""
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._infos
@@ -50,8 +53,8 @@ class TopicPublishInfos:
         return info
 
     def _refresh_soon(self, topic: str, known: TopicPublishInfo) -> None:
-        if topic not in self._asked:
-            self._asked.add(topic)
+        if topic not in self._refreshed:
+            self._refreshed[topic] = trio.Event()
             self._nursery.start_soon(self._refresh, topic, known)
 
     async def get(self, topic: str) -> TopicPublishInfo:
@@ -66,21 +69,32 @@ class TopicPublishInfos:
             return info
         known = self._infos.get(topic)
         if known is not None and now <= known.found_at + _USABLE_S:
+            self._refresh_soon(topic, known)
             try:
                 with trio.move_on_after(_PATIENCE_S) as patience:
-                    await self._refresh(topic, known)
+                    await self._refreshed[topic].wait()
             finally:  # the next one, which may have even less time, waits no more
                 known.used_at = trio.current_time()
             if patience.cancelled_caught:
-                self._refresh_soon(topic, known)
                 return known
         return await self.find(topic)
 
     async def find(self, topic: str) -> TopicPublishInfo:
         """As :meth:`get`, and not older than 30 s, if anybody answers."""
         known = self._infos.get(topic)
-        if known is not None and trio.current_time() <= known.found_at + REFRESH_AFTER_S:
+        if known is not None and trio.current_time() >= known.found_at + REFRESH_AFTER_S and topic in self._found:
+            await self._found[topic].wait()  # a thousand sends after a pause need one look
+            known = self._infos[topic]
+        if known is not None and trio.current_time() < known.found_at + REFRESH_AFTER_S:
             return known
+        found = self._found.setdefault(topic, trio.Event())
+        try:
+            return await self._look(topic, known)
+        finally:
+            self._found.pop(topic, None)
+            found.set()
+
+    async def _look(self, topic: str, known: TopicPublishInfo | None) -> TopicPublishInfo:
         try:
             info = await self._ask(topic, known)
         except (trio.Cancelled, BaseExceptionGroup):
@@ -118,7 +132,7 @@ class TopicPublishInfos:
             if self._infos[topic] is known and known.found_at > -inf:
                 self._note(topic, info)
         finally:
-            self._asked.discard(topic)
+            self._refreshed.pop(topic).set()
 
     def forget(self, topic: str) -> None:
         """Look the topic up before the next send: something went wrong with its broker."""

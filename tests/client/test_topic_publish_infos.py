@@ -107,6 +107,52 @@ async def test_while_one_look_is_under_way_no_other_begins(
     assert len(routes.asked_at) == 2
 
 
+@pytest.mark.parametrize("pause_s", [40, 100])
+@pytest.mark.parametrize("delay_s", [0, 0.2, 2])
+async def test_many_sends_after_a_pause_need_one_look(
+    pause_s: float, delay_s: float, infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    """Each of a thousand asked the name servers."""
+    await trio.sleep(pause_s)
+    routes.delay_s, routes.name, used_by, asked = delay_s, "b", list[str](), len(routes.asked_at)
+
+    async def send() -> None:
+        used_by.append(await used(infos))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(1000):
+            nursery.start_soon(send)
+    assert len(routes.asked_at) == asked + 1
+    assert used_by == ["a" if pause_s < 60 and delay_s > 1 else "b"] * 1000
+
+
+@pytest.mark.parametrize("how", ["cancelled", "refused"])
+async def test_who_waits_for_a_look_that_fails_looks_as_well(
+    how: str, infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
+) -> None:
+    await trio.sleep(100)
+    routes.delay_s, used_by = 0.5, list[str]()
+    if how == "refused":
+        routes.error = NoRouteError("its permission is without w")
+
+    async def send(time_s: float) -> None:
+        with trio.move_on_after(time_s):
+            try:
+                used_by.append(await used(infos))
+            except NoRouteError:
+                used_by.append("refused")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send, 0.3)
+        await trio.sleep(0.1)
+        for _ in range(3):
+            nursery.start_soon(send, 5)
+        await trio.sleep(0.15)
+        routes.name = "b"
+    assert set(used_by) == {"refused" if how == "refused" else "b"}
+    assert len(used_by) == 3
+
+
 async def test_who_was_idle_for_long_looks_first(
     infos: TopicPublishInfos, routes: FakeRoutes, autojump_clock: MockClock
 ) -> None:
