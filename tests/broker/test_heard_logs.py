@@ -1,0 +1,159 @@
+"""HeardLogs by itself: whose word about topics, groups and offsets counts, by how far the logs go."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.tables.heard_logs import HeardLogs
+from rmqha.broker.tables.heard_offsets import cut_at, later_offsets
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupTable
+from rmqha.broker.tables.tables_origin import TablesOrigin
+from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
+from rmqha.store.config_files import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS
+
+NO_TIME = 1 << 52
+
+
+def topics_told(heard: HeardLogs, log_end: int, table: TopicTable, *, known: str = "") -> tuple[Any, Any]:
+    told = heard.topics_by_now(log_end, table, known.split().__contains__)
+    return sorted(told.topics), told.changed
+
+
+def groups_told(heard: HeardLogs, log_end: int, table: TopicTable, *, known: str = "") -> tuple[Any, Any]:
+    groups = {name: SubscriptionGroupConfig(name) for name in table.topics}
+    told = heard.groups_by_now(
+        log_end, SubscriptionGroupTable(table.data_version, groups, table.changed), known.split().__contains__
+    )
+    return sorted(told.groups), told.changed
+
+
+BOTH = pytest.mark.parametrize(("tell", "kept_to"), [(topics_told, "topics_to"), (groups_told, "groups_to")])
+
+
+def table(names: str, *, at: int = 500, changes: int = 7, changed: dict[str, int] | None = None) -> TopicTable:
+    return TopicTable((at, changes), {name: TopicConfig(name) for name in names.split()}, changed=changed)
+
+
+def origin_of(heard: HeardLogs) -> TablesOrigin:
+    return heard.origin(has_decided=False, begun_to=-1)
+
+
+@BOTH
+@pytest.mark.parametrize("log_end", [99, 100])
+def test_a_table_without_stamps_of_a_log_that_goes_no_farther_has_no_date(
+    tell: Any, kept_to: str, log_end: int
+) -> None:
+    """It would count as late as it was written, and undo what an operator said since to the one that was heard."""
+    heard = HeardLogs(100)
+    assert tell(heard, log_end, table("a b")) == (["a", "b"], None)
+    assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (0, 0)
+
+
+@BOTH
+def test_one_of_a_log_that_goes_farther_is_as_late_as_it_was_written(tell: Any, kept_to: str) -> None:
+    heard = HeardLogs(100)
+    assert tell(heard, 101, table("a b")) == (["a", "b"], {"": 500})
+    assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (500, 101)
+    assert tell(heard, 101, table("a b", changes=0)) == (["a", "b"], {}), "of none that has never changed"
+    assert getattr(origin_of(heard), kept_to) == 500
+
+
+@BOTH
+@pytest.mark.parametrize("at", [NO_TIME, NO_TIME + 1, 1 << 62])
+def test_a_time_that_no_clock_has_is_none(tell: Any, kept_to: str, at: int) -> None:
+    heard = HeardLogs(100)
+    assert tell(heard, 200, table("a", at=at)) == (["a"], None)
+    assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (0, 0)
+
+
+@BOTH
+def test_the_farther_logs_date_stays_the_later_one(tell: Any, kept_to: str) -> None:
+    """A table that RocketMQ wrote, and rmqha read since, has one stamp of all."""
+    heard = HeardLogs(100)
+    tell(heard, 300, table("a", at=700))
+    assert tell(heard, 400, table("a", changed={"": 600})) == (["a"], {"": 600})
+    assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (700, 400)
+    tell(heard, 50, table("a", changed={"": 900}))
+    assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (700, 400), "nor is an earlier log's word"
+
+
+@BOTH
+@pytest.mark.parametrize("log_end", [299, 300, 301])
+def test_stamps_of_an_earlier_log_say_nothing_of_what_is_here_from_a_later_one(
+    tell: Any, kept_to: str, log_end: int
+) -> None:
+    heard = HeardLogs(100)
+    tell(heard, 300, table("a b", at=700))
+    assert getattr(origin_of(heard), kept_to) == 700
+    stamps = {"a": 650, "b": 701, "new": 600, "gone": 690, "elsewhere": 690}
+    told = tell(heard, log_end, table("a b new", changed=stamps), known="a b gone")
+    if log_end >= 300:
+        assert told == (["a", "b", "new"], stamps)
+    else:
+        assert told == (["b", "new"], {"b": 701, "new": 600, "elsewhere": 690})
+
+
+def test_each_table_is_as_late_as_those_that_told_it() -> None:
+    heard = HeardLogs(100)
+    lost = TablesOrigin(log_end=250, lost=(SUBSCRIPTION_GROUP,))
+    heard.note(lost, 900, has_stamps=True)
+    ends = [heard.end_of(name) for name in (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP)]
+    assert (ends, heard.end, heard.heard_to) == ([250, 250, 100], 250, 0)
+    heard.note(TablesOrigin(), 200, may_be_later=800, has_stamps=False)
+    assert (heard.heard_to, heard.told_to) == (0, 800), "that one was no later"
+    heard.note(TablesOrigin(), 260, has_stamps=False)
+    assert (heard.heard_to, heard.told_to, heard.end) == (260, 800, 260)
+    heard.note(TablesOrigin(), 240, has_stamps=True)
+    assert [heard.end_of(name) for name in (TOPICS, CONSUMER_OFFSET, SUBSCRIPTION_GROUP)] == [260, 260, 260]
+
+
+def test_a_start_in_between_goes_on_with_what_was_heard() -> None:
+    heard = HeardLogs(100)
+    topics_told(heard, 300, table("a", at=700))
+    groups_told(heard, 310, table("a", at=800))
+    assert HeardLogs.go_on(origin_of(heard)) is None, "nobody has told anything"
+    heard.note(TablesOrigin(), 310, may_be_later=350, has_stamps=False)
+    found = origin_of(heard)
+    assert HeardLogs.go_on(replace(found, log_end=-1)) is None, "it has decided since"
+    assert heard.origin(has_decided=True, begun_to=5) == replace(found, log_end=-1, begun_to=5)
+    again = HeardLogs.go_on(found)
+    assert again is not None
+    assert (again.was_told, again.is_told, heard.was_told) == (True, True, False)
+    assert origin_of(again) == replace(found, log_end=350), "who may have followed is no later than that"
+
+
+@pytest.mark.parametrize(
+    ("log_end", "stamps", "is_later"), [(100, None, False), (101, None, True), (101, {"": 5}, True)]
+)
+@pytest.mark.parametrize("more", [{}, {"a": 7}])
+def test_a_table_is_rocketmqs_if_all_of_it_has_one_date(
+    log_end: int, stamps: dict[str, int] | None, more: dict[str, int], *, is_later: bool
+) -> None:
+    told = None if stamps is None else stamps | more
+    assert HeardLogs(100).is_later(TOPICS, log_end, told) == (is_later and not (told and more))
+    assert not HeardLogs(100).is_later(TOPICS, 101, {})
+
+
+async def test_no_offset_counts_beyond_the_end_of_its_queue() -> None:
+    """A group that went on there would pass over what comes to those places."""
+    told = {"t@g": {0: 5, 1: 5, 2: 5}, "u@g": {0: 5}}
+    assert await cut_at(told, {("t", 0): 3, ("t", 1): 9, ("u", 0): 5}) == {"t@g": {0: 3, 1: 5, 2: 0}, "u@g": {0: 5}}
+
+
+@pytest.mark.parametrize("sets_back", [False, True])
+@pytest.mark.parametrize("log_end", [99, 100, 101])
+async def test_a_smaller_offset_of_rocketmqs_counts_if_its_log_goes_farther_and_nothing_is_this_brokers_own(
+    log_end: int, *, sets_back: bool
+) -> None:
+    offsets = ConsumerOffsetManager(now_ms=lambda: 9)
+    for queue_id in (0, 1, 2):
+        offsets.commit_offset("g", "t", queue_id, offset=40)
+    told, changed = await later_offsets(
+        {"t@g": {0: 3, 1: 40, 2: 41}, "t@new": {0: 1}}, None, offsets, log_end, HeardLogs(100), sets_back=sets_back
+    )
+    await offsets.merge_from_master(told, changed=changed)
+    first = 3 if sets_back and log_end > 100 else 40
+    assert offsets.query_offsets("g", "t") == {0: first, 1: 40, 2: 41}
+    assert offsets.query_offset("new", "t", 0) == 1
