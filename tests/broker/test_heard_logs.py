@@ -1,6 +1,6 @@
 """HeardLogs by itself: whose word about topics, groups and offsets counts, by how far the logs go."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -116,12 +116,23 @@ def test_a_start_in_between_goes_on_with_what_was_heard() -> None:
     assert HeardLogs.go_on(origin_of(heard)) is None, "nobody has told anything"
     heard.note(TablesOrigin(), 310, may_be_later=350, has_stamps=False)
     found = origin_of(heard)
+    assert (found.log_end, found.heard_to, found.told_to, found.topics_to, found.groups_to) == (310, 310, 350, 700, 800)
     assert HeardLogs.go_on(replace(found, log_end=-1)) is None, "it has decided since"
-    assert heard.origin(has_decided=True, begun_to=5) == replace(found, log_end=-1, begun_to=5)
+    decided = heard.origin(has_decided=True, begun_to=5)
+    assert asdict(decided) == asdict(found) | {"log_end": -1, "begun_to": 5}
     again = HeardLogs.go_on(found)
     assert again is not None
     assert (again.was_told, again.is_told, heard.was_told) == (True, True, False)
-    assert origin_of(again) == replace(found, log_end=350), "who may have followed is no later than that"
+    assert asdict(origin_of(again)) == asdict(found) | {"log_end": 350}, "who may have followed is no later than that"
+    heard_only = HeardLogs.go_on(replace(found, log_end=200, told_to=0))
+    assert heard_only is not None
+    assert origin_of(heard_only).log_end == 310, "what is here is as late as all that were heard"
+
+
+def test_a_log_that_ends_at_its_begin_is_heard_as_any_other() -> None:
+    again = HeardLogs.go_on(TablesOrigin(log_end=0, are_told=True))
+    assert again is not None
+    assert (again.end, HeardLogs.go_on(TablesOrigin(log_end=0))) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -157,3 +168,77 @@ async def test_a_smaller_offset_of_rocketmqs_counts_if_its_log_goes_farther_and_
     first = 3 if sets_back and log_end > 100 else 40
     assert offsets.query_offsets("g", "t") == {0: first, 1: 40, 2: 41}
     assert offsets.query_offset("new", "t", 0) == 1
+
+
+def decided_here() -> ConsumerOffsetManager:
+    """A broker that lost its tables: what groups did since, and what operators decided, is its own."""
+    offsets = ConsumerOffsetManager(now_ms=lambda: 900)
+    offsets.made_since.are_awaited = lambda: True
+    for offset in (40, 20):
+        offsets.commit_offset("reset", "t", 0, offset=offset)
+    offsets.commit_offset("made", "t", 0, offset=30)
+    offsets.made_since.are_awaited = lambda: False
+    for offset in (50, 40):
+        offsets.commit_offset("before", "t", 0, offset=offset)
+    offsets.commit_offset("told", "t", 0, offset=40)
+    return offsets
+
+
+@pytest.mark.parametrize("sets_back", [False, True])
+async def test_what_was_decided_here_since_no_word_of_before_changes(*, sets_back: bool) -> None:
+    """Of those that were here before a later log tells; what clients only made goes forward, and not back."""
+    offsets, told = decided_here(), {f"t@{group}": {0: 60} for group in ("reset", "made", "before", "told", "new")}
+    counts, changed = await later_offsets(told, None, offsets, 101, HeardLogs(100), sets_back=sets_back)
+    assert {key for key, queues in counts.items() if queues} == {"t@made", "t@before", "t@told", "t@new"}
+    assert changed == {}
+    smaller = {key: {0: 3} for key in told}
+    counts, changed = await later_offsets(smaller, None, offsets, 101, HeardLogs(100), sets_back=sets_back)
+    stamps = {"t@before@0": offsets.changed.of("t@before@0") + 1, "t@told@0": 1}
+    assert changed == (stamps if sets_back else {})
+    same, changed = await later_offsets({"t@told": {0: 40}}, None, offsets, 101, HeardLogs(100), sets_back=sets_back)
+    assert (same, changed) == ({"t@told": {0: 40}}, {}), "nobody was set back"
+
+
+def heard_to(log_end: int) -> HeardLogs:
+    """Of a broker of RocketMQ's."""
+    heard = HeardLogs(100)
+    heard.note(TablesOrigin(), log_end, has_stamps=False)
+    return heard
+
+
+@pytest.mark.parametrize("log_end", [299, 300, 301])
+@pytest.mark.parametrize("changed", [None, {"t@told@0": 5000, "t@new@0": 4000, "@told": 4500, "@gone": 3000}])
+async def test_of_an_earlier_log_only_what_nobody_has_told_counts(changed: dict[str, int] | None, log_end: int) -> None:
+    """Its place of before the reset, and that a group had been removed before it began again, would count."""
+    offsets = decided_here()
+    told = {"t@told": {0: 60, 1: 7}, "t@new": {0: 60}}
+    counts, stamps = await later_offsets(told, changed, offsets, log_end, heard_to(300), sets_back=False)
+    of_all = {key: queues for key, queues in counts.items() if queues}
+    if log_end < 300:
+        assert of_all == {"t@told": {1: 7}, "t@new": {0: 60}}
+        assert stamps == ({} if changed is None else {"t@new@0": 4000, "@gone": 3000})
+    else:
+        assert of_all == told
+        assert stamps == (changed or {})
+
+
+@pytest.mark.parametrize(
+    ("heard", "log_end", "sets_back", "changed", "is_set_back"),
+    [
+        (300, 301, True, {"": 800}, True),
+        (300, 301, False, {"": 800}, False),
+        (300, 300, True, {"": 800}, False),
+        (0, 301, True, {"": 800}, False),
+        (300, 301, True, {"": 800, "t@x@0": 9}, False),
+    ],
+    ids=["later", "not these", "no later", "others have told", "not rocketmqs"],
+)
+async def test_a_table_that_rocketmq_wrote_last_sets_back_what_only_rocketmqs_have_told(
+    heard: int, log_end: int, changed: dict[str, int], *, sets_back: bool, is_set_back: bool
+) -> None:
+    logs = heard_to(heard) if heard else HeardLogs(100)
+    counts, stamps = await later_offsets(
+        {"t@told": {0: 3}}, changed, decided_here(), log_end, logs, sets_back=sets_back
+    )
+    assert counts == {"t@told": {0: 3}}
+    assert stamps == changed | ({"t@told@0": 1} if is_set_back else {})
