@@ -77,6 +77,8 @@ def test_the_farther_logs_date_stays_the_later_one(tell: Any, kept_to: str) -> N
     assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (700, 400)
     tell(heard, 50, table("a", changed={"": 900}))
     assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (700, 400), "nor is an earlier log's word"
+    tell(heard, 500, table("a", changed={"": 900}))
+    assert (getattr(origin_of(heard), kept_to), heard.dated_to) == (900, 500)
 
 
 @BOTH
@@ -204,6 +206,14 @@ def heard_to(log_end: int) -> HeardLogs:
     heard = HeardLogs(100)
     heard.note(TablesOrigin(), log_end, has_stamps=False)
     return heard
+
+
+async def test_nor_does_one_without_stamps_count_before_a_log_whose_tables_had_a_date() -> None:
+    heard = HeardLogs(100)
+    topics_told(heard, 400, table("a"))
+    heard.note(TablesOrigin(), 400, has_stamps=True)
+    counts, _ = await later_offsets({"t@told": {0: 60, 1: 7}}, None, decided_here(), 399, heard, sets_back=True)
+    assert counts == {"t@told": {1: 7}}
 
 
 @pytest.mark.parametrize("log_end", [299, 300, 301])

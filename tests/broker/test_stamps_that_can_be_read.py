@@ -41,3 +41,24 @@ def test_a_file_from_before_1970_has_no_date() -> None:
     assert (stamps.to_json(), bool(stamps)) == ({}, False)
     stamps.note("a")
     assert decode_stamps(stamps.to_json()) == {"a": 1000}
+
+
+def test_when_another_brokers_table_was_written_is_no_stamp_of_a_name() -> None:
+    """All that is here would be as late as that; or, of a table that is taken over, as late as no clock says."""
+    stamps = ChangeStamps(lambda: 1000)
+    stamps.adopt_newer({"": 800, "a": 5})
+    assert (stamps.to_json(), stamps.latest("b")) == ({"a": 5}, 0)
+    stamps.replace({"": 2000, "a": 5})
+    assert (stamps.to_json(), stamps.latest("b")) == ({"": 1000, "a": 5}, 1000)
+
+
+def test_the_time_of_a_table_is_not_before_what_it_holds() -> None:
+    """RocketMQ's brokers tell which table is later by that alone, and a clock may be set back."""
+    now = [1000]
+    stamps = ChangeStamps(lambda: now[0])
+    stamps.note("a")
+    now[0] = 5
+    stamps.note("b")
+    assert stamps.version_time() == stamps.of("b") == 1001
+    now[0] = 3000
+    assert stamps.version_time() == 3000
