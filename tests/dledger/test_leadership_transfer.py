@@ -78,3 +78,18 @@ def test_who_is_being_stopped_takes_over_from_nobody(transferee: Transferee) -> 
     )
     assert transferee.codes[1:] == [Code.TAKE_LEADERSHIP_FAILED]
     assert len(transferee.elections) == 1
+
+
+def test_who_had_to_wait_for_entries_has_all_the_time_for_its_election(transferee: Transferee) -> None:
+    """Its leader would hear of a failure while the votes are on their way, and ask the next one, too."""
+    begun_at = default(TransferOptions).leadership_transfer_wait_timeout_s - 0.1
+    take(transferee.store, transferee.second)
+    transferee.transfer.step(now=begun_at)
+    transferee.store.member_state.curr_term = 2
+    transferee.store.member_state.change_to_candidate()
+    [on_begun] = transferee.elections
+    on_begun()
+    transferee.transfer.step(now=begun_at + 1.9)
+    assert transferee.codes == []
+    transferee.transfer.step(now=begun_at + 2.0)
+    assert transferee.codes == [Code.TAKE_LEADERSHIP_FAILED]
