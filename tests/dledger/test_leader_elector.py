@@ -164,6 +164,17 @@ class TestHeartBeat:
         state.change_to_follower(5, "n1")
         assert elector(state).handle_heart_beat(HeartBeatRequest(leader, term), now=0).code == code
 
+    @pytest.mark.parametrize(("sender", "term"), [("n1", 4), ("n2", 5), ("n2", 4), ("n0", 5), ("n7", 5)])
+    def test_what_is_not_the_leader_s_heartbeat_does_not_keep_its_follower(self, sender: str, term: int) -> None:
+        """A leader that is gone would be waited for as long as anybody else says that it leads."""
+        state = state_of()
+        state.change_to_follower(5, "n1")
+        member = elector(state)
+        assert member.handle_heart_beat(HeartBeatRequest("n1", 5), now=1).code == Code.SUCCESS
+        assert member.handle_heart_beat(HeartBeatRequest(sender, term), now=2).code != Code.SUCCESS
+        member.tick(now=1 + OPTIONS.leak_s)
+        assert state.role is Role.CANDIDATE
+
     def test_a_candidate_follows_a_leader_of_its_term(self) -> None:
         state = state_of()
         assert elector(state).handle_heart_beat(HeartBeatRequest("n2", 5), now=0) == HeartBeatResponse(200, -1)

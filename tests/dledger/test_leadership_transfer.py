@@ -9,9 +9,10 @@ import pytest
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_wire import LeadershipTransferRequest
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
-from rmqha.dledger.leadership_transfer import LeadershipTransfer, TransferOptions
+from rmqha.dledger.leadership_transfer import Answer, LeadershipTransfer, TransferOptions
+from rmqha.dledger.quorum_ack_checker import QuorumAckChecker
 from tests.dledger.defaults import default
-from tests.dledger.members import LEADER, follow, follower, leader, put, take
+from tests.dledger.members import LEADER, follow, follower, lead, leader, put, take
 from tests.sim.sim_disk import SimDisk
 
 Code = DLedgerResponseCode
@@ -93,3 +94,30 @@ def test_who_had_to_wait_for_entries_has_all_the_time_for_its_election(transfere
     assert transferee.codes == []
     transferee.transfer.step(now=begun_at + 2.0)
     assert transferee.codes == [Code.TAKE_LEADERSHIP_FAILED]
+
+
+def test_the_answer_to_a_leader_of_a_former_term_does_not_end_the_present_transfer() -> None:
+    """It is the same member that was asked: appends would be taken while that one takes over."""
+    store, peers = leader(SimDisk(latency_s=(0, 0)).mount()), frozenset({"n0", LEADER})
+    checker = QuorumAckChecker(peers, inherited_index=-1, max_pending_requests_num=10)
+    pusher: Any = SimpleNamespace(checker=checker)
+    answers, codes = list[Answer](), list[int]()
+    transfer = LeadershipTransfer(
+        store,
+        pusher,
+        peers,
+        options=default(TransferOptions),
+        ask=lambda _peer, _request, answer: answers.append(answer),
+        elect=lambda _on_begun: None,
+        answering=lambda: peers,
+        may_take_over=lambda: True,
+    )
+    transfer.hand_over_to(LEADER, codes.append)
+    store.member_state.change_to_candidate()
+    lead(store, 3)
+    transfer.hand_over_to(LEADER, codes.append)
+    former, present = answers
+    former(Code.NETWORK_ERROR)
+    assert (store.member_state.transferee, codes) == (LEADER, [Code.NETWORK_ERROR])
+    present(Code.TAKE_LEADERSHIP_FAILED)
+    assert (store.member_state.transferee, codes[1:]) == (None, [Code.TAKE_LEADERSHIP_FAILED])
