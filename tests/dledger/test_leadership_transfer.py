@@ -102,20 +102,29 @@ def test_the_answer_to_a_leader_of_a_former_term_does_not_end_the_present_transf
     checker = QuorumAckChecker(peers, inherited_index=-1, max_pending_requests_num=10)
     pusher: Any = SimpleNamespace(checker=checker)
     answers, codes = list[Answer](), list[int]()
+    asked = list[LeadershipTransferRequest]()
+
+    def ask(_peer: str, request: LeadershipTransferRequest, answer: Answer) -> None:
+        asked.append(request)
+        answers.append(answer)
+
     transfer = LeadershipTransfer(
         store,
         pusher,
         peers,
         options=default(TransferOptions),
-        ask=lambda _peer, _request, answer: answers.append(answer),
+        ask=ask,
         elect=lambda _on_begun: None,
         answering=lambda: peers,
         may_take_over=lambda: True,
     )
+    put(store, b"one", b"two")
     transfer.hand_over_to(LEADER, codes.append)
     store.member_state.change_to_candidate()
     lead(store, 3)
+    put(store, b"three")
     transfer.hand_over_to(LEADER, codes.append)
+    assert [(one.term, one.take_leadership_ledger_index) for one in asked] == [(1, 1), (3, 2)], "not only the committed"
     former, present = answers
     former(Code.NETWORK_ERROR)
     assert (store.member_state.transferee, codes) == (LEADER, [Code.NETWORK_ERROR])
