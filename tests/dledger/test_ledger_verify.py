@@ -41,6 +41,16 @@ def test_good_entries_are_counted(mount: SimMount) -> None:
     assert (found.tail.offset, found.tail.reason) == (FILE_SIZE + 100, "zeros, no entry")
 
 
+@pytest.mark.parametrize(
+    ("data", "end"), [(entries(4, 5, pos=FILE_SIZE), FILE_SIZE + 100), (b"", FILE_SIZE)], ids=["some", "none yet"]
+)
+def test_a_log_begins_where_its_first_file_does(mount: SimMount, data: bytes, end: int) -> None:
+    """What was before it has expired."""
+    put_file(mount, FILE_SIZE, data)
+    found = verify(mount)
+    assert (found.problems, found.min_offset, found.end_offset) == ([], FILE_SIZE, end)
+
+
 def test_an_empty_store_is_good(mount: SimMount) -> None:
     assert verify(mount) == LedgerVerification()
 
