@@ -225,8 +225,9 @@ def test_entries_of_files_that_vanished_are_not_looked_for() -> None:
     log.put_messages([message(size=100 + number) for number in range(9)])
     log.confirm_all()
     second = next(index for index in range(9) if log.ledger.get(index).pos >= DATA_SIZE)
-    disk.unlink(log.files.files[0].path)
-    assert len(log.files.forget_vanished()) == 1
+    gone = log.files.files[0].path
+    disk.unlink(gone)
+    assert [file.path for file in log.files.forget_vanished()] == [gone]
     assert log.ledger.ledger_begin_index == second
     with pytest.raises(DLedgerException) as raised:
         log.ledger.get(second - 1)
