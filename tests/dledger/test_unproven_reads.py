@@ -21,10 +21,11 @@ class Reader:
         self.store = leader(SimDisk(latency_s=(0, 0)).mount())
         put(self.store, b"one", b"two", b"three")
         self.store.update_committed_index(1, committed)
-        self.elector: Any = SimpleNamespace(prove=lambda: 1, confirmed_beat=confirmed)
+        elector: Any = SimpleNamespace(prove=lambda: 1, confirmed_beat=confirmed)
+        self.elector = elector
         pusher: Any = SimpleNamespace(checker=SimpleNamespace(inherited_index=inherited))
         self.barriers: list[None] = []
-        self.reads = ProvenReads(self.store, self.elector, pusher, append_barrier=lambda: self.barriers.append(None))
+        self.reads = ProvenReads(self.store, elector, pusher, append_barrier=lambda: self.barriers.append(None))
         self.told: list[tuple[Code, bytes | None]] = []
 
     def ask(self, index: int, *, now: float) -> None:
