@@ -218,6 +218,17 @@ def test_the_extent_in_which_one_begins_to_read_is_among_them() -> None:
     assert [extent.begin for extent in log.extents(begins[1] + 60)] == begins[1:]
 
 
+def test_of_a_message_that_ends_behind_the_limit_nothing_is_told() -> None:
+    """What is behind it is not confirmed, or not there: a consumer would have what may be cut."""
+    log = ledger_log()
+    log.put_messages([message(b"1"), message(b"2"), message(b"3")])
+    third = log.ledger.get(2).pos
+    for end in (third + 8, third + 60, log.max_offset - 1):
+        found, behind = log.records(0, end)
+        assert (len(found), behind) == (2, third)
+    assert (len(log.records(0, log.max_offset)[0]), log.records(0, third)[1]) == (3, third)
+
+
 def test_entries_of_files_that_vanished_are_not_looked_for() -> None:
     """A follower that lacks them is given what comes behind them; it would wait for them for ever."""
     disk = SimDisk(latency_s=(0, 0)).mount()

@@ -164,6 +164,17 @@ class TestHeartBeat:
         state.change_to_follower(5, "n1")
         assert elector(state).handle_heart_beat(HeartBeatRequest(leader, term), now=0).code == code
 
+    @pytest.mark.parametrize(("term", "role"), [(4, Role.LEADER), (5, Role.LEADER), (6, Role.CANDIDATE)])
+    def test_only_a_higher_term_ends_a_leadership(self, term: int, role: Role) -> None:
+        """Who says that its own has expired, and names none that is higher, is not believed."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        assert state.role is Role.LEADER
+        for out in member.tick(now=1):
+            member.on_heart_beat_answer(out.peer, out.number, HeartBeatResponse(Code.EXPIRED_TERM, term), now=1)
+        assert state.role is role
+
     @pytest.mark.parametrize(("sender", "term"), [("n1", 4), ("n2", 5), ("n2", 4), ("n0", 5), ("n7", 5)])
     def test_what_is_not_the_leader_s_heartbeat_does_not_keep_its_follower(self, sender: str, term: int) -> None:
         """A leader that is gone would be waited for as long as anybody else says that it leads."""
