@@ -31,7 +31,7 @@ class Asker:
 
 
 async def test_what_a_look_brings_about_is_looked_at_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    """Such as an entry that is appended for a read: whoever looked before it would hear of it with the next event."""
+    """Such as an entry that is appended for a read: who looked before that would hear of it late."""
     pusher = DLedgerEntryPusher[Any](
         follower(SimDisk(latency_s=(0, 0)).mount()), frozenset({"n0", "n1"}), options=pusher_options(acks_flushed=True)
     )
