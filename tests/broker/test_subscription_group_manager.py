@@ -127,3 +127,17 @@ def test_what_is_no_table_is_refused(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="do not parse"):
         groups.replace_from_json(java_json.loads(text))
     assert not groups.dirty
+
+
+async def test_a_table_of_the_same_version_is_another_one_where_something_was_made_since() -> None:
+    """Two members that each had led, and made one group, kept different tables until the next change."""
+    ours, theirs = manager(), manager()
+    ours.find("of ours")
+    theirs.find("of theirs")
+    assert ours.data_version == theirs.data_version
+    told = SubscriptionGroupTable.from_json(java_json.loads(java_json.dumps(await theirs.to_json_in_turns())))
+    ours.replace(told)
+    assert await names(ours) == await names(theirs)
+    ours.dirty = False
+    ours.replace(told)
+    assert not ours.dirty

@@ -158,6 +158,8 @@ class SubscriptionGroupManager:
         self.made_since: Final = MadeSince("madeGroups")
         """Groups whose first member came since the table was lost: they may have been before, and forbidden."""
         self.data_version: tuple[int, int] = (now_ms(), 0)
+        self._has_changed = False
+        """Here, since a table was taken over: another one's version may be the same by chance."""
         self.dirty = False
         """The table has changed since it was saved."""
         self.made = 0
@@ -224,7 +226,7 @@ class SubscriptionGroupManager:
         self._note_change()
 
     def _note_change(self) -> None:
-        self.data_version = (self.changed.version_time(), self.data_version[1] + 1)
+        self.data_version, self._has_changed = (self.changed.version_time(), self.data_version[1] + 1), True
         self.made += 1
         self.dirty = True
 
@@ -268,7 +270,7 @@ class SubscriptionGroupManager:
 
     def replace(self, table: SubscriptionGroupTable) -> None:
         """Take over a table (our own file's, or the master's); one that says nothing costs no group that is known."""
-        if table.data_version == self.data_version or not table.groups:
+        if (table.data_version == self.data_version and not self._has_changed) or not table.groups:
             return
         former, self._table = self._table, _built_in() | table.groups
         for group in former.keys() - self._table.keys():
@@ -276,7 +278,7 @@ class SubscriptionGroupManager:
         for group in self._table.keys() - former.keys():
             self._room.add("", self._table[group].json_size)
         self.changed.replace(stamps_of_version(table.changed, table.data_version))
-        self.data_version = table.data_version
+        self.data_version, self._has_changed = table.data_version, False
         self.dirty = True
 
 
