@@ -143,8 +143,7 @@ class Producer:
             RmqhaError: it could not even be handed to the network.
         """
         rendered = self.render(message)
-        queue, address = await self.select_queue(rendered.topic, queue)
-        client = await self._connections.get(address)
+        queue, client = await self.connect(rendered.topic, queue)
         await client.wait_writable(QUEUED_BYTES_MAX)
         client.put_nowait(self.encode(rendered, queue, opaque=0, oneway=True))
 
@@ -293,13 +292,13 @@ class Producer:
         client = self._connections.live(address, now=now)
         return None if client is None else (queue, client)
 
-    async def connect(self, topic: str) -> tuple[MessageQueue, RemotingClient]:
-        """The next queue of the topic and its broker, looked up and connected as need be.
+    async def connect(self, topic: str, queue: MessageQueue | None = None) -> tuple[MessageQueue, RemotingClient]:
+        """The next queue of the topic, or this one, and its broker, looked up and connected as need be.
 
         Raises:
             NoRouteError, RemotingError, MQBrokerError: as for :meth:`send`.
         """
-        queue, address = await self.select_queue(topic, None)
+        queue, address = await self.select_queue(topic, queue)
         try:
             return queue, await self._connections.get(address)
         except RmqhaError:

@@ -260,6 +260,23 @@ async def test_a_broker_that_was_moved_is_found_by_the_send_after_the_one_that_f
         assert isinstance(await send(), SendResult)
 
 
+async def test_a_oneway_message_finds_a_broker_that_was_moved_after_one_that_failed(autojump_clock: MockClock) -> None:
+    """No answer ever puts the route in doubt: that nobody listens there any more does."""
+    here, there = FakeBroker(port=1), FakeBroker(port=2)
+    there.topics["T"] = 4
+    async with running(here, addresses=f"{here.address};{there.address}") as (producer, nursery, network):
+        (queue, *_) = await producer.queues("T")
+        await here.die()
+        nursery.start_soon(there.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RemotingError):
+            await producer.send_oneway(Message("T", b"x"), queue=queue)
+        for chosen in (None, queue):
+            await producer.send_oneway(Message("T", b"x"), queue=chosen)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [int(request.ext_fields["e"]) for request in there.sent][-1] == queue.queue_id
+
+
 async def test_a_send_that_waits_for_long_keeps_its_connection(autojump_clock: MockClock) -> None:
     """Though nothing was asked on it for as long as brokers tolerate of one that waits for nothing."""
     broker = FakeBroker()
