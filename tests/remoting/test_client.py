@@ -258,6 +258,50 @@ async def test_garbage_from_the_peer_ends_the_connection(autojump_clock: MockClo
             await client.invoke(RemotingCommand(1), timeout_s=3)
 
 
+@pytest.mark.parametrize("size", [0, 5, 17, 70])
+async def test_why_a_peer_ended_the_connection_is_told_by_what_it_sent_first(
+    size: int, autojump_clock: MockClock
+) -> None:
+    """Who requires TLS says nothing at all; one that has answered before does not."""
+    network = MemoryNetwork()
+    listener = await network.listen("10.0.0.1", 10911)
+    async with open_remoting_client(network, ADDRESS) as client, trio.open_nursery() as nursery:
+
+        async def answer_and_leave() -> None:
+            stream = await listener.accept()
+            if size:
+                frame = RemotingCommand(40, 1, FLAG_ONEWAY, body=b"x" * 64).encode()
+                await stream.send_all(frame[:size])
+                await stream.send_all(frame[size:])
+                await trio.sleep(1)
+            stream.close()
+
+        nursery.start_soon(answer_and_leave)
+        with pytest.raises(RemotingSendRequestError) as caught:
+            await client.invoke(RemotingCommand(1), timeout_s=3)
+        assert "the peer closed the connection" in str(caught.value)
+        assert ("requires TLS" in str(caught.value)) is (size == 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(b"HTTP/1.1 400 Bad Request\r\n", "it answers with text"), (bytes.fromhex("15030300020228"), "it speaks TLS")],
+)
+async def test_what_speaks_something_else_is_named_as_such(answer: bytes, told: str, autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    listener = await network.listen("10.0.0.1", 10911)
+    async with open_remoting_client(network, ADDRESS) as client, trio.open_nursery() as nursery:
+
+        async def serve() -> None:
+            stream = await listener.accept()
+            await stream.send_all(answer)
+            stream.close()
+
+        nursery.start_soon(serve)
+        with pytest.raises(RemotingSendRequestError, match=told):
+            await client.invoke(RemotingCommand(1), timeout_s=3)
+
+
 async def test_a_failure_inside_the_block_leaves_it_ungrouped(autojump_clock: MockClock) -> None:
     """A caller's plain ``except RemotingError`` must see it: a slave's probe of a dying master ended the slave."""
     network, server = MemoryNetwork(), RemotingServer(Broker(), limits=remoting_limits())
