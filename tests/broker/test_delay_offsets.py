@@ -59,6 +59,44 @@ async def test_a_slave_takes_over_what_its_own_log_has() -> None:
     assert await saved(offsets) == {1: 50, 2: 4}, "the master's count, also where it is lower"
 
 
+@pytest.mark.parametrize("how", ["advance", "take_newer", "take_over"])
+async def test_whatever_changes_them_they_are_saved_and_again_once_that_is_settled(how: str) -> None:
+    """Else a restart delivers anew what was delivered; of who says nothing there is nothing to save."""
+    log = Log()
+    offsets = log.offsets()
+    assert not offsets.dirty
+    getattr(offsets, how)({1: 5}, log_end=100)
+    assert offsets.dirty
+    assert await saved(offsets) == {}
+    assert offsets.dirty
+    log.settled = 100
+    assert await saved(offsets) == {1: 5}
+    assert not offsets.dirty
+    if how != "advance":
+        getattr(offsets, how)({}, log_end=200)
+        assert not offsets.dirty
+        assert not offsets.has_unsettled
+    offsets.begin(2)
+    assert offsets.dirty
+    assert await saved(offsets) == {1: 5, 2: 0}
+
+
+@pytest.mark.parametrize("how", ["take_newer", "take_over"])
+async def test_no_peer_fills_what_is_remembered_of_deliveries(how: str) -> None:
+    """Exactly so many are; with one fewer there is room."""
+    log = Log()
+    offsets = log.offsets()
+    for number in range(1, UNSETTLED_MAX):
+        offsets.advance({1: number}, log_end=number)
+    assert not offsets.is_full
+    for number in (7000, 8000):
+        getattr(offsets, how)({1: number}, log_end=number)
+        assert offsets.is_full
+    log.settled = 9000
+    assert not offsets.is_full
+    assert await saved(offsets) == {1: 7000}
+
+
 async def test_a_slave_that_lags_for_days_keeps_little(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log()
     offsets = log.offsets()
