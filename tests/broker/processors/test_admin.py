@@ -242,6 +242,8 @@ async def test_a_group_that_is_offline_is_not_reset_and_is_said_to_be(
             await commit(client, 0, queue_id=queue_id)
         answer = await ask(client, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields))
         assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+        answer = await ask(client, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields | {"topic": "other"}))
+        assert "no topic in this broker. topic=other" in (answer.remark or "")
 
 
 async def test_a_slave_resets_and_clones_nothing_that_its_master_would_undo(autojump_clock: MockClock) -> None:
