@@ -1,8 +1,9 @@
 """SyncProducer and SyncConsumer hand on all that they are given: each option of a client, and each of its calls."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from inspect import Parameter, iscoroutinefunction, signature
+from itertools import count
 from types import FunctionType
 from typing import Any, Final
 
@@ -150,3 +151,34 @@ def test_what_is_sent_together_has_the_window_and_the_time_that_it_is_given(
         assert list(client.send_many(())) == last
     assert defaults(SyncProducer.send_many) == defaults(Producer.send_many)
     assert pipelines == [{"window": 300, "timeout_s": 2.5}, {"window": 1000, "timeout_s": None}]
+
+
+def test_messages_are_taken_as_they_are_sent_and_not_all_before(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator may make them without end; a few hundred together cost no more than one."""
+    handed_over, taken = list[int](), list[int]()
+
+    class Pipeline:
+        async def send(self, message: object) -> list[object]:
+            return [message]
+
+    async def send_part(pipeline: Pipeline, messages: list[object]) -> list[object]:
+        handed_over.append(len(messages))
+        return messages
+
+    def endless() -> Iterator[Any]:
+        for number in count():
+            taken.append(number)
+            yield number
+
+    with SyncProducer("given") as client:
+        monkeypatch.setattr(opened.client, "pipeline", lambda **_: Pipeline(), raising=False)
+        monkeypatch.setattr(sync, "_send_part", send_part)
+        outcomes = client.send_many(endless(), window=300)
+        assert [next(outcomes) for _ in range(256)] == list(range(256))
+        assert (len(taken), handed_over) == (256, [256])
+        assert next(outcomes) == 256
+        assert handed_over == [256, 256]
+        assert next(client.send_many(endless(), window=20)) == 0
+        assert handed_over[-1] == 20
