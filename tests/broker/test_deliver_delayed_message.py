@@ -1,0 +1,165 @@
+"""One delay level, whose queue may not be what it was a moment ago: each message is put once, and none holds it up."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.broker.puts.internal_puts import PutMessageResult
+from rmqha.broker.schedule.delay_offsets import DelayOffsets
+from rmqha.broker.schedule.deliver_delayed_message import DeliverDelayedMessageTask
+from rmqha.codec.host import parse_host
+from rmqha.codec.record.encoder import PreparedRecord, prepare
+from rmqha.codec.record.layout import SCHEDULE_TOPIC
+from rmqha.codec.record.message import decode_message
+from rmqha.store.status import AppendResult, GetMessageResult, GetMessageStatus, PutMessageStatus
+
+HOST: Final = parse_host("10.0.0.1:10911")
+FIRST, END = 3, 10
+EACH = [b"%d" % number for number in range(20)]
+
+
+def record(number: int) -> memoryview:
+    properties = b"REAL_TOPIC\x01t\x02REAL_QID\x010\x02DELAY\x011"
+    made = prepare(
+        SCHEDULE_TOPIC,
+        b"%d" % number,
+        queue_id=0,
+        born_timestamp_ms=0,
+        born_host_raw=HOST,
+        store_host_raw=HOST,
+        properties_raw=properties,
+    )
+    return memoryview(made.pack(queue_offset=number, physical_offset=1000 * number, store_timestamp_ms=0))
+
+
+@dataclass
+class Store:
+    """Of which a task sees one queue, [FIRST, end), all due; messages before ``log_begins`` went with the log's files.
+
+    It is the store's table of queues, and its queue, as well.
+    """
+
+    end: int = END
+    log_begins: int = FIRST
+    is_unreadable: bool = False
+    reads: int = 0
+
+    @property
+    def queues(self) -> "Store":
+        return self
+
+    def next_queue_offset(self, _topic: str, _queue_id: int) -> int:
+        return self.end
+
+    def range_of(self, _topic: str, _queue_id: int) -> tuple[int, int]:
+        return FIRST, self.end
+
+    def find(self, _topic: str, _queue_id: int) -> "Store":
+        return self
+
+    def units(self, index: int, count: int) -> Iterator[tuple[int, int, int]]:
+        return iter([(1000 * number, 100, 0) for number in range(index, min(index + count, self.end))])
+
+    def queue_for(self, _topic: str, queue_id: int) -> int:
+        return queue_id
+
+    def get_message(self, _topic: str, _queue_id: int, offset: int, *, max_msg_nums: int) -> GetMessageResult:
+        self.reads += 1
+        if self.is_unreadable:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, FIRST, self.end)
+        begin = max(offset, self.log_begins)
+        end = max(min(begin + max_msg_nums, self.end), begin)
+        views = tuple(record(number) for number in range(begin, end))
+        status = GetMessageStatus.FOUND if views else GetMessageStatus.MESSAGE_WAS_REMOVING
+        return GetMessageResult(status, min(end, self.end), FIRST, self.end, views)
+
+
+@dataclass
+class Puts:
+    """Of which each takes as many as ``takes`` says, all if it says nothing."""
+
+    takes: list[int] = field(default_factory=list)
+    put: list[bytes] = field(default_factory=list)
+
+    async def put_all(self, records: list[PreparedRecord], *, wait: bool) -> list[PutMessageResult]:
+        await trio.lowlevel.checkpoint()
+        takes = self.takes.pop(0) if self.takes else len(records)
+        results = []
+        for number, one in enumerate(records):
+            status = PutMessageStatus.PUT_OK if number < takes else PutMessageStatus.SERVICE_NOT_AVAILABLE
+            if number < takes:
+                packed = one.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=0)
+                self.put.append(bytes(decode_message(memoryview(packed)).body))
+            results.append(PutMessageResult(status, AppendResult(status, remark="" if number < takes else "full")))
+        return results
+
+
+class Topics:
+    def was_deleted(self, _topic: str, *, since: int) -> bool:
+        return False
+
+
+class Level:
+    """The task, and what is known of how far it is."""
+
+    def __init__(self, store: Store, puts: Puts, *, begins_at: int = FIRST) -> None:
+        self.puts = puts
+        self.offsets = DelayOffsets(lambda: 1 << 40)
+        self.offsets.replace_from_json({"offsetTable": {1: begins_at}})
+        parts: dict[str, Any] = {"store": store, "topics": Topics(), "puts": puts}
+        self.task = DeliverDelayedMessageTask(
+            1, 1000, offsets=self.offsets, store_host_raw=HOST, now_ms=lambda: 1 << 40, **parts
+        )
+
+    async def deliver(self) -> list[bytes]:
+        """All that is due now; returns the bodies that were put since the last look."""
+        with trio.fail_after(100):
+            await self.task.deliver_due(is_leading=lambda: True, is_outdated=lambda: False)
+        bodies, self.puts.put = self.puts.put, []
+        return bodies
+
+    @property
+    def offset(self) -> int:
+        return dict(self.offsets)[1]
+
+
+@pytest.mark.parametrize("begins_at", [0, FIRST])
+@pytest.mark.parametrize("log_begins", [FIRST, 7, 9, END])
+async def test_what_went_with_the_log_a_moment_ago_is_passed_over(
+    begins_at: int, log_begins: int, autojump_clock: MockClock
+) -> None:
+    """Its places are in the queue still: none behind it is put twice, and none is waited for."""
+    store = Store(log_begins=log_begins)
+    level = Level(store, Puts(), begins_at=begins_at)
+    assert await level.deliver() == EACH[log_begins:END]
+    assert level.offset == END
+    store.end += 2
+    assert await level.deliver() == EACH[END : END + 2]
+
+
+@pytest.mark.parametrize("takes", [[0], [3], [3, 1, 0, 2]])
+async def test_what_is_not_put_comes_next_and_nothing_twice(takes: list[int], autojump_clock: MockClock) -> None:
+    level = Level(Store(), Puts(takes))
+    assert await level.deliver() == EACH[FIRST:END]
+    assert level.offset == END
+    assert trio.current_time() > 0, "it is tried again after a pause"
+
+
+async def test_a_queue_that_shows_nothing_where_it_has_something_is_looked_at_now_and_then(
+    autojump_clock: MockClock,
+) -> None:
+    store = Store(is_unreadable=True)
+    level = Level(store, Puts())
+
+    async def become_readable() -> None:
+        await trio.sleep(10)
+        store.is_unreadable = False
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(become_readable)
+        assert await level.deliver() == EACH[FIRST:END]
+    assert 10 < store.reads < 40
