@@ -69,6 +69,7 @@ class Store:
 
     def get_message(self, _topic: str, _queue_id: int, offset: int, *, max_msg_nums: int) -> GetMessageResult:
         self.reads += 1
+        assert self.reads < 1000, "it is read again and again without a pause"
         if self.is_unreadable:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, FIRST, self.end)
         begin = max(offset, self.log_begins)

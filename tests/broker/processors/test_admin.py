@@ -151,6 +151,7 @@ async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -
         every = await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
         assert every["totalDiff"] == 1
         assert [list(one) for one in every["consumeStatsList"]] == [["g"]]
+        assert [one["offsetTable"] for one in every["consumeStatsList"][0]["g"]] == [stats["offsetTable"]]
         (span, *_) = (await told(client, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="t", group="g"))[
             "consumeTimeSpanSet"
         ]
@@ -184,7 +185,8 @@ async def test_of_topics_in_order_alone_is_told_if_that_is_asked(machine: Machin
     async with machine.broker() as broker, machine.client() as client:
         await send_some(client, 3)
         await commit(client, 2)
-        assert (await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true"))["totalDiff"] == 0
+        none = await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true")
+        assert (none["totalDiff"], none["consumeStatsList"]) == (0, [{"g": []}])
         broker.topics.update_topic_config(TopicConfig("t", 4, 4, order=True))
         assert (await told(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true"))["totalDiff"] == 1
 
@@ -273,6 +275,8 @@ async def test_the_units_of_a_queue(machine: Machine, autojump_clock: MockClock)
         assert (units["minQueueIndex"], units["maxQueueIndex"], len(units["queueData"])) == (0, 3, 2)
         assert set(units["queueData"][0]) == {"physicOffset", "physicSize", "tagsCode", "eval"}
         assert "filterData" not in units, "no group is named"
+        answer = await ask(client, request(RequestCode.QUERY_CONSUME_QUEUE, topic="t", queueId=7, index=0, count=1))
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "7@t is not exist!")
 
 
 async def test_what_a_group_subscribes_to_of_a_queue(machine: Machine, autojump_clock: MockClock) -> None:

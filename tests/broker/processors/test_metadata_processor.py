@@ -214,3 +214,28 @@ async def test_all_who_ask_for_a_table_that_fits_no_frame_are_told_so(
         assert (made <= 2, all("fit" in (answer.remark or "") for answer in told)) == (True, True)
         assert broker.server is not None
         assert [connection.in_flight.requests for connection in broker.server.connections] == [0] * 5
+
+
+async def test_all_who_ask_for_a_table_that_is_not_known_yet_are_told_so_and_may_ask_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave that was never answered would not ask its master for any table again."""
+    machine, known = Machine(SimNet(), "10.0.0.1"), False
+
+    async def told() -> dict[str, object] | None:
+        await trio.sleep(1)
+        return {"offsetTable": {1: 5}} if known else None
+
+    async with machine.broker() as broker, AsyncExitStack() as stack:
+        monkeypatch.setattr(broker.metadata.delay_offsets, "told", told)
+        clients = [await stack.enter_async_context(machine.client()) for _ in range(3)]
+        for code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS):
+            known = code == ResponseCode.SUCCESS
+            outcomes: list[Outcome] = []
+            for client in clients:
+                asked = RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET)
+                client.invoke_nowait(asked, deadline=trio.current_time() + 9, on_outcome=outcomes.append)
+            await trio.sleep(10)
+            answers = [outcome for outcome in outcomes if isinstance(outcome, RemotingCommand)]
+            assert [answer.code for answer in answers] == [code] * 3
+            assert all(("not known here yet" in (answer.remark or "")) is not known for answer in answers)
