@@ -14,10 +14,12 @@ from rmqha.broker.transaction.half_message import (
     checked_once_more,
     committed,
     half_properties,
+    is_committed_by,
     key_of,
     mark_in,
     moved,
     number_property,
+    place_of,
     put_off,
     real_destination,
     removal_mark,
@@ -200,6 +202,54 @@ def test_a_copy_has_the_key_of_what_it_was_made_of(stored: list[StoredMessage]) 
     copy = decode_message(memoryview(bytes_of(put_off(odd, store_host=bytes(8)), odd)))
     assert b"a b" in copy.properties_raw
     assert key_of(copy) == key_of(odd) is not None
+
+
+PLACED = {"UNIQ_KEY": "K", "PGROUP": "ab", "REAL_TOPIC": "cd", "REAL_QID": "1"}
+
+
+def with_properties(half: StoredMessage, **properties: str) -> StoredMessage:
+    raw = "\x02".join(f"{name}\x01{value}" for name, value in (PLACED | properties).items())
+    return replace(half, properties_raw=raw.encode())
+
+
+def test_each_half_message_has_a_key_of_its_own(stored: list[StoredMessage]) -> None:
+    """One message object sent again, to two topics or by two groups, is two: the end of one would be that of both."""
+    half = with_properties(halves_in(stored)[min(halves_in(stored))])
+    others = [
+        half,
+        with_properties(half, UNIQ_KEY="L"),
+        with_properties(half, PGROUP="other"),
+        with_properties(half, REAL_TOPIC="other"),
+        with_properties(half, REAL_QID="2"),
+        with_properties(half, PGROUP="abc", REAL_TOPIC="d"),
+        with_properties(half, PGROUP="", REAL_TOPIC="abcd"),
+        with_properties(half, REAL_TOPIC="cd1", REAL_QID=""),
+        replace(half, born_timestamp_ms=half.born_timestamp_ms + 1),
+        replace(half, body_crc=half.body_crc ^ 1),
+        replace(half, body=half.body + b"x"),
+    ]
+    keys = [key_of(one) for one in others]
+    assert None not in keys
+    assert len(set(keys)) == len(others)
+    assert key_of(with_properties(half, PREPARED_QUEUE_OFFSET="7", TRANSACTION_CHECK_TIMES="3")) == keys[0]
+    assert key_of(replace(half, queue_offset=half.queue_offset + 1, physical_offset=12345)) == keys[0]
+    assert key_of(with_properties(half, UNIQ_KEY="")) is None
+    for one in others[:8]:
+        assert place_of(memoryview(one.encode())).key == key_of(one), "read with its body, or without"
+
+
+def test_what_commits_one_half_message_commits_no_other(stored: list[StoredMessage]) -> None:
+    half = with_properties(halves_in(stored)[min(halves_in(stored))])
+    commit = decode_message(memoryview(bytes_of(committed(half, store_host=bytes(8)), half)))
+    assert is_committed_by(half, commit)
+    assert is_committed_by(with_properties(half, PREPARED_QUEUE_OFFSET="7", TRANSACTION_CHECK_TIMES="3"), commit)
+    for other in (
+        with_properties(half, UNIQ_KEY="L"),
+        with_properties(half, REAL_TOPIC="other"),
+        replace(half, born_timestamp_ms=half.born_timestamp_ms + 1),
+        replace(half, body=half.body + b"x"),
+    ):
+        assert not is_committed_by(other, commit)
 
 
 def test_a_key_takes_no_room_however_long_it_is(stored: list[StoredMessage]) -> None:

@@ -1,5 +1,6 @@
 """SyncProducer and SyncConsumer hand on all that they are given: each option of a client, and each of its calls."""
 
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from inspect import Parameter, iscoroutinefunction, signature
@@ -182,3 +183,15 @@ def test_messages_are_taken_as_they_are_sent_and_not_all_before(
         assert handed_over == [256, 256]
         assert next(client.send_many(endless(), window=20)) == 0
         assert handed_over[-1] == 20
+
+
+@pytest.mark.parametrize(("plain", "_of", "_opening"), KINDS)
+def test_a_client_that_nobody_closed_keeps_no_program_from_its_end(
+    plain: Plain, _of: type, _opening: Callable[..., Any], opened: Opened
+) -> None:
+    before = set(threading.enumerate())
+    client = plain(**tokens(plain))  # type: ignore[arg-type]
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    client.close()
+    assert not thread.is_alive()

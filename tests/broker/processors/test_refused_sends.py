@@ -131,3 +131,22 @@ async def test_a_large_batch_that_is_refused_gives_its_place_back(autojump_clock
             sends.process(sender, [request])  # type: ignore[arg-type]
         codes = [answer.code for _, answer in sorted(sender.answers.items())]
     assert codes == [ResponseCode.SYSTEM_ERROR] * LARGE_BATCHES_MAX + [ResponseCode.SUCCESS]
+
+
+async def test_each_send_that_is_refused_is_counted_once_and_no_other(autojump_clock: MockClock) -> None:
+    """Operators have an alert on that (rmqha_sends_total)."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+
+        def refusals() -> int:
+            return broker.store.stats.put_message_failed_times + broker.store.stats.sends_refused
+
+        await ask(client, send_request(b"x"))
+        assert refusals() == 0
+        for count, refused in enumerate((send_request(b"x", f="4"), send_request(b"x", queue_id=99)), 1):
+            assert (await ask(client, refused)).code != ResponseCode.SUCCESS
+            assert refusals() == count
+        broker.store.running_flags.refuse_puts("a peer is longer")
+        client.put_nowait(b"".join(send_request(b"x").encode() for _ in range(3)))
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert refusals() == 2 + 4
