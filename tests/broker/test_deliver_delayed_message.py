@@ -62,7 +62,9 @@ class Store:
         return self
 
     def units(self, index: int, count: int) -> Iterator[tuple[int, int, int]]:
-        return iter([(1000 * number, 100, 0) for number in range(index, min(index + count, self.end))])
+        """Of what lies before FIRST the file is gone."""
+        places = range(index, min(index + count, self.end)) if index >= FIRST else ()
+        return iter([(1000 * number, 100, 0) for number in places])
 
     def queue_for(self, _topic: str, queue_id: int) -> int:
         return queue_id
