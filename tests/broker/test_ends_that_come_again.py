@@ -222,6 +222,29 @@ async def test_to_wait_for_dispatch_keeps_nobody_else_waiting(
         assert await bodies(broker) == [b"late", b"later"]
 
 
+async def test_before_the_log_is_dispatched_nobody_is_taken_not_to_have_ended(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Its mark may be among what cannot be read yet: the message would be committed twice."""
+    few_are_remembered(monkeypatch, 8)
+    is_dispatched = False
+
+    async def wait_dispatched(_bridge: TransactionalMessageBridge, **_: Any) -> bool:
+        await trio.sleep(1)
+        return is_dispatched
+
+    async with machine.broker(**RARELY) as broker, producer_of(machine) as producer:
+        late = [await producer.prepare(b"late")]
+        await end_all(producer, [await producer.prepare(b"%d" % number) for number in range(20)], ROLLBACK)
+        await seen(broker)
+        monkeypatch.setattr(TransactionalMessageBridge, "wait_dispatched", wait_dispatched)
+        assert await end_all(producer, late) == [ResponseCode.SYSTEM_ERROR]
+        assert await bodies(broker) == []
+        is_dispatched = True
+        assert await end_all(producer, late) == [ResponseCode.SUCCESS]
+        assert await bodies(broker) == [b"late"]
+
+
 async def test_who_looks_for_a_mark_has_the_log_flushed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:

