@@ -192,6 +192,6 @@ def test_a_client_that_nobody_closed_keeps_no_program_from_its_end(
     before = set(threading.enumerate())
     client = plain(**tokens(plain))  # type: ignore[arg-type]
     (thread,) = set(threading.enumerate()) - before
-    assert thread.daemon
     client.close()
+    assert thread.daemon
     assert not thread.is_alive()

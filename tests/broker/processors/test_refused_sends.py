@@ -150,3 +150,16 @@ async def test_each_send_that_is_refused_is_counted_once_and_no_other(autojump_c
         client.put_nowait(b"".join(send_request(b"x").encode() for _ in range(3)))
         assert (await ask(client, send_request(b"x"))).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert refusals() == 2 + 4
+
+
+@pytest.mark.parametrize("permission", [2, 4, 6])
+async def test_without_write_permission_a_broker_takes_no_more_messages_in_order(
+    permission: int, autojump_clock: MockClock
+) -> None:
+    """As RocketMQ's: producers of all others are led away by the route, and what they send meanwhile is taken."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker(brokerPermission=str(permission)) as broker, machine.client() as client:
+        broker.topics.update_topic_config(TopicConfig("ordered", 1, 1, order=True))
+        broker.topics.update_topic_config(TopicConfig("other", 1, 1))
+        codes = [(await ask(client, send_request(b"x", topic=topic))).code for topic in ("ordered", "other")]
+        assert codes == [ResponseCode.SUCCESS if permission & 2 else ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
