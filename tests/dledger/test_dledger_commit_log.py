@@ -98,6 +98,15 @@ def test_a_batch_whose_leadership_ends_between_two_turns_is_in_doubt() -> None:
     assert log.ledger.ledger_end_index < 5000
 
 
+def test_a_batch_that_is_refused_at_its_first_message_is_not_in_doubt() -> None:
+    """Nothing of it is stored: its producer may send it elsewhere without having it twice."""
+    log = ledger_log(**LARGE_FILES)
+    log.ledger.room.set_disk_full(True)
+    (result,) = log.put_messages([batch_of(message(b"0"), message(b"1"))])
+    assert result.status not in {S.PUT_OK, S.UNKNOWN_ERROR}
+    assert log.ledger.ledger_end_index == -1
+
+
 def test_a_batch_that_is_begun_and_given_up_is_forgotten() -> None:
     log = ledger_log(**LARGE_FILES)
     batch = batch_of(*[message(b"%d" % number) for number in range(5000)])

@@ -255,6 +255,21 @@ class TestHeartBeat:
         member.on_heart_beat_answer("n1", after.number, HeartBeatResponse(200), now=0.2)
         assert member.confirmed_beat >= proof
 
+    def test_a_proof_that_was_given_costs_no_more_heartbeats(self) -> None:
+        """After the first one a leader beat again as soon as each beat was answered."""
+        state = state_of()
+        member = elector(state)
+        elect(member)
+        beats = list[int]()
+        for now in (0, 0.1, 0.2, 0.3):
+            sent = member.tick(now=now)
+            beats.append(len(sent))
+            for out in sent:
+                member.on_heart_beat_answer(out.peer, out.number, HeartBeatResponse(200), now=now)
+            if not now:
+                member.prove()
+        assert beats == [2, 2, 0, 0]
+
     def test_who_asks_for_proof_does_not_void_the_heartbeat_that_others_wait_for(self) -> None:
         """While reads come faster than answers, none would ever be proven."""
         state = state_of()
