@@ -48,7 +48,7 @@ def find_log_end(filesystem: fs.FileSystem, segments: tuple[Segment, ...], *, kn
 
 def _end_within(filesystem: fs.FileSystem, file: SegmentReader, known: int | None) -> LogEnd:
     base = file.segment.base
-    at = known if known is not None and base <= known <= file.segment.end else _record_near_end(file)
+    at = known if known is not None and base <= known <= file.segment.end else _record_near_end(file, base)
     while True:
         verdict = judge(file, at)
         if verdict.is_record and not _may_be_torn(file, at, verdict.end):
@@ -57,8 +57,9 @@ def _end_within(filesystem: fs.FileSystem, file: SegmentReader, known: int | Non
         if verdict.stop is Stop.FOREIGN:
             raise foreign_record(file, at, verdict)
         later = _record_after(file, at, within=verdict.end)
-        if later is None and verdict.stop is Stop.ZERO and known is None:
-            later = _record_far_behind(filesystem, file, at)
+        if later is None and verdict.stop is not Stop.BLANK and known is None:
+            far = _record_far_behind(filesystem, file, at)
+            later = None if far is None else _record_near_end(file, far)
         if verdict.stop is Stop.BLANK or later is None:
             return LogEnd(at, _unfinished(verdict))
         file.look_again()
@@ -73,7 +74,10 @@ def _record_after(file: SegmentReader, at: int, *, within: int = 0) -> int | Non
 
 
 def _record_far_behind(filesystem: fs.FileSystem, file: SegmentReader, at: int) -> int | None:
-    """Likewise behind a hole of more, as copies have that ended early or left out what a cache had not written."""
+    """Likewise behind a hole of more, as copies have that ended early or left out what a cache had not written.
+
+    It begins where a page or a part of a copy does, so there a record does not end as a rule, but is cut.
+    """
     for begin, end in _written(filesystem, file.segment, at + _TAIL_SCAN_BYTES):
         if (found := find_record(file, begin, end=end)) is not None:
             return found
@@ -90,9 +94,9 @@ def _written(filesystem: fs.FileSystem, segment: Segment, at: int) -> Iterator[t
         while place < os.fstat(file.fileno()).st_size:
             try:
                 place = os.lseek(file.fileno(), place, os.SEEK_DATA)
+                end = os.lseek(file.fileno(), place, os.SEEK_HOLE)
             except OSError:  # ENXIO: nothing but a hole follows
                 return
-            end = os.lseek(file.fileno(), place, os.SEEK_HOLE)
             yield segment.base + place, min(segment.base + end, segment.end)
             place = end
 
@@ -103,9 +107,9 @@ def _unfinished(verdict: Verdict) -> str:
     return verdict.reason
 
 
-def _record_near_end(file: SegmentReader) -> int:
-    """A real record close before the end. Zeros inside bodies can only make it lie earlier."""
-    low, high = file.segment.base, file.segment.end
+def _record_near_end(file: SegmentReader, low: int) -> int:
+    """A real record close before the end, or ``low``. Zeros inside bodies can only make it lie earlier."""
+    high = file.segment.end
     lows = [low]
     while high - low > _NEAR_BYTES:
         middle = (low + high) // 2

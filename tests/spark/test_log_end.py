@@ -194,6 +194,29 @@ def test_what_lies_behind_a_large_hole_is_not_behind_the_end(begins: int, is_rem
     assert found == len(log.offsets)
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_large_hole_that_begins_within_a_record_is_no_end(is_remote: bool, tmp_path: Path) -> None:
+    """Holes begin where pages or parts do, which is within a record: that one was taken for half written."""
+    log = LogWriter(tmp_path / "store", file_size=64 << 20)
+    with log.path(0).open("wb") as file:
+        file.truncate(log.file_size)
+    for _ in range(1900):
+        log.append(b"body" * 8000)
+    log.write(20 << 20, bytes(20 << 20))
+    hit = max(at for at in log.offsets if at < 20 << 20)
+    opened = open_log(str(log.root))
+    filesystem, segments = opened.filesystem, opened.segments
+    assert opened.end == log.end
+    if is_remote:
+        filesystem = fs.SubTreeFileSystem(str(tmp_path), filesystem)
+        segments = tuple(replace(one, path=str(Path(one.path).relative_to(tmp_path))) for one in segments)
+    assert find_log_end(filesystem, segments).offset == log.end
+    with pytest.raises(CorruptLogError, match=f"offset {hit}"):
+        list(iter_batches(str(log.root)))
+    found = [at for batch in iter_batches(str(log.root), SKIP) for at in batch["physicalOffset"].to_pylist()]
+    assert found == [at for at in log.offsets if at < hit or at >= 40 << 20]
+
+
 def test_a_file_of_which_nothing_but_its_size_was_written_is_not_read(tmp_path: Path) -> None:
     log = LogWriter(tmp_path / "store", file_size=1 << 30)
     for at in (0, log.file_size):
