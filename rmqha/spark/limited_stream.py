@@ -31,7 +31,10 @@ class RmqhaStreamReader(LogStreamReader, SupportsTriggerAvailableNow):
         at = check_still_there(log, begin, fail_on_data_loss=self._source.fail_on_data_loss)
         end = confirmed_end_or(log, self._source.masters, at)
         if self._target is not None:
-            end = max(at, min(end, log.start_at(self._target.get(broker, end))))  # it may be within another record now
+            target = self._target.get(broker, end)
+            if target <= at:
+                return at
+            end = max(at, min(end, log.start_at(target)))  # it may be within another record now
         if share is None or end - at <= share:
             return end
         return log.start_at(at + max(share, 1))

@@ -129,6 +129,22 @@ def test_available_now_ends_where_a_record_does_though_the_log_was_cut_meanwhile
     assert found == [at for at in log.offsets if at >= places(start)["broker"]]
 
 
+def test_available_now_ends_though_what_it_was_to_end_at_has_been_deleted(log: LogWriter) -> None:
+    """It followed a log that grew for as long as that went on."""
+    stream = reader(log.root, failOnDataLoss="false")
+    start = stream.latestOffset(stream.initialOffset(), ReadMaxBytes(3000))
+    stream.prepareForTriggerAvailableNow()
+    planned = log.end
+    while log.end < 4 * log.file_size:
+        log.append(b"written later" * 10)
+    for base in range(0, planned + 1, log.file_size):
+        log.path(base).unlink()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert places(end) == {"broker": planned - planned % log.file_size + log.file_size}
+    log.append(b"and later")
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+
+
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
 def test_a_stream_that_begins_before_a_slave_has_its_first_file_reads_all_that_comes(
     starting: str, log: LogWriter, tmp_path: Path
