@@ -203,7 +203,7 @@ class Producer:
         try:
             with trio.fail_at(deadline):
                 chosen, address = await self.select_queue(rendered.topic, queue, avoid_broker=avoid_broker)
-                client = await self._connections.get(address)
+                client = await self._client_of(rendered.topic, address)
         except trio.TooSlowError:
             return chosen, RemotingConnectError(rendered.topic, NOT_IN_TIME)
         except RmqhaError as error:
@@ -299,9 +299,13 @@ class Producer:
             NoRouteError, RemotingError, MQBrokerError: as for :meth:`send`.
         """
         queue, address = await self.select_queue(topic, queue)
+        return queue, await self._client_of(topic, address)
+
+    async def _client_of(self, topic: str, address: str) -> RemotingClient:
+        """Whose time ends meanwhile has learned as little good of the route as who waits for the error."""
         try:
-            return queue, await self._connections.get(address)
-        except RmqhaError:
+            return await self._connections.get(address)
+        except (RmqhaError, trio.Cancelled):
             self.forget_route(topic)
             raise
 

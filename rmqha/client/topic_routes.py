@@ -102,7 +102,7 @@ class TopicRoutes:
 
         Raises:
             NoRouteError: no broker that answered knows the topic.
-            RemotingConnectError: nobody answered.
+            RemotingConnectError: nobody answered, or nothing that can be read.
             MQBrokerError: refused for another reason.
         """
         silent = self._silent.copy()
@@ -151,7 +151,7 @@ class TopicRoutes:
         except RmqhaError as error:
             self._silent.add(address)
             if isinstance(error, RemotingError):  # whatever became of this question: no message was sent
-                return RemotingConnectError(address, f"it does not say where topic {topic} is: {error.reason}")
+                return _untold(address, topic, error.reason)
             return error
         self._silent.discard(address)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -161,7 +161,7 @@ class TopicRoutes:
         try:
             route = decode_route(response.body)
         except RmqhaError as error:
-            return NoRouteError(f"{address} does not say where topic {topic} is: {error}")
+            return _untold(address, topic, error)
         return self._limited_to(address, route) if self._named_only else route
 
     async def _is_no_broker_registered(self) -> bool:
@@ -239,6 +239,11 @@ def nothing_to_read(topic: str, route: TopicRouteData) -> NoRouteError:
     is_closed = bool(route.queue_datas) and not any(data.perm & PERM_READ for data in route.queue_datas)
     told = "may not be read: its permission is without r" if is_closed else "has no queue that may be read"
     return NoRouteError(f"topic {topic} {told}")
+
+
+def _untold(address: str, topic: str, why: object) -> RemotingConnectError:
+    """What cannot be read says nothing either: it may know the topic, and others may tell."""
+    return RemotingConnectError(address, f"it does not say where topic {topic} is: {why}")
 
 
 def _does(route: TopicRouteData, needs_master: bool) -> bool:

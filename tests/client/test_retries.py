@@ -18,6 +18,7 @@ from rmqha.client import (
     RemotingSendRequestError,
     RmqhaError,
     SendResult,
+    open_consumer,
     open_producer,
 )
 from rmqha.client.results import may_be_stored
@@ -26,7 +27,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.usual.sends import Request
 from rmqha.remoting.connection import Connection
 from tests.client.fake_broker import FakeBroker
-from tests.fakes import MemoryNetwork
+from tests.fakes import MemoryNetwork, MemoryStream
 
 MESSAGE = Message("T", b"x")
 
@@ -277,8 +278,75 @@ async def test_who_gives_no_route_that_can_be_read_is_named(autojump_clock: Mock
     async with producing(network, broker.address) as (producer, nursery):
         nursery.start_soon(broker.run, network)
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(RmqhaError, match=f"{broker.address} does not say where topic T is"):
+        with pytest.raises(RemotingConnectError, match=f"^{broker.address}: it does not say where topic T is: JSON"):
             await producer.send(MESSAGE)
+
+
+class SlowNetwork(MemoryNetwork):
+    """Connections to one port come about late, or not in the time that they are given."""
+
+    port = 0
+    after_s = 0.1
+
+    async def connect(self, host: str, port: int, *, timeout_s: float) -> MemoryStream:
+        if port == self.port:
+            await trio.sleep(min(self.after_s, timeout_s))
+            if timeout_s <= self.after_s:
+                raise RemotingConnectError(f"{host}:{port}", "no connection in time")
+        return await super().connect(host, port, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("late", [10911, 10921])
+async def test_beside_who_gives_no_route_that_can_be_read_a_topic_is_made(late: int, autojump_clock: MockClock) -> None:
+    """Of a topic that nobody knows it was left to whose answer came first."""
+    network, broken, broker = SlowNetwork(), MuteBroker(), FakeBroker(port=10921)
+    network.port, broken.answer = late, RemotingCommand(ResponseCode.SUCCESS, body=b"{")
+    async with producing(network, f"{broken.address};{broker.address}") as (producer, nursery):
+        nursery.start_soon(broken.run, network)
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await producer.send(MESSAGE)).is_ok
+
+
+async def test_who_consumes_is_told_that_no_route_can_be_read(autojump_clock: MockClock) -> None:
+    """A topic that is unknown is waited for; this one may be there, and it was waited for without a word."""
+    network, broker = MemoryNetwork(), MuteBroker()
+    broker.answer = RemotingCommand(ResponseCode.SUCCESS, body=b"{")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(1000), pytest.raises(RmqhaError, match="does not say where topic T is"):
+            async with open_consumer(broker.address, "T", group="g", network=network) as consumer:
+                await consumer.poll()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("timeout_s", [1, 3])
+@pytest.mark.parametrize("is_piped", [True, False])
+async def test_a_route_that_leads_nowhere_is_looked_up_again_however_short_a_send_s_time_is(
+    is_piped: bool, timeout_s: float, autojump_clock: MockClock
+) -> None:
+    """A message with no more time than a connection is given found the master where it had been, for 30 s."""
+    network, names, broker = SlowNetwork(), FakeBroker(port=9876), FakeBroker()
+    names.topics["T"], names.addrs = 1, {0: "10.0.0.1:7"}
+    network.port, network.after_s = 7, 1000
+
+    async def send(producer: Producer) -> object:
+        if is_piped:
+            pipeline = producer.pipeline(timeout_s=timeout_s)
+            return [*await pipeline.send(MESSAGE), *await pipeline.finish()][0]
+        try:
+            return await producer.send(MESSAGE, timeout_s=timeout_s)
+        except RmqhaError as error:
+            return error
+
+    async with producing(network, names.address) as (producer, nursery):
+        nursery.start_soon(names.run, network)
+        nursery.start_soon(broker.run, network)
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(await send(producer), RemotingConnectError)
+        names.addrs = {0: broker.address}
+        assert isinstance(await send(producer), SendResult)
 
 
 async def test_an_answer_to_a_send_that_cannot_be_read_leaves_open_what_became_of_it(autojump_clock: MockClock) -> None:
