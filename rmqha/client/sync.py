@@ -107,6 +107,7 @@ class _Loop(Generic[Client]):
         except (trio.Cancelled, trio.RunFinishedError, BaseExceptionGroup) as error:
             raise MQClientError(_CLOSED) from error
         except RuntimeError as error:
+            self.call_soon(call.abandon)
             if not self._stop.is_set():
                 raise
             raise MQClientError(_CLOSED) from error  # what it would have begun has no nursery any more

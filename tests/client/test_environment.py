@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import os
+import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -121,3 +124,35 @@ def test_a_call_that_meets_the_close_is_told_that_the_client_is_closed(*, is_clo
         loop.client.send = too_late  # type: ignore[method-assign, assignment]
         with pytest.raises(MQClientError if is_closing else RuntimeError, match="closed"):
             producer.send(Message("T", b"x"))
+
+
+def test_a_call_that_is_interrupted_is_cancelled_whatever_the_interrupt_raises() -> None:
+    """A send went on, retries and all, when a handler of signals raised RuntimeError in the thread that waited."""
+    is_waiting, is_cancelled = threading.Event(), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        raise RuntimeError("out of time")
+
+    async def send(*_: object, **__: object) -> None:
+        is_waiting.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            is_cancelled.set()
+
+    def interrupt_soon() -> None:
+        is_waiting.wait(60)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with SyncProducer(REFUSED) as producer:
+            producer._loop.client.send = send  # type: ignore[method-assign, assignment]
+            thread = threading.Thread(target=interrupt_soon)
+            thread.start()
+            with pytest.raises(RuntimeError, match="out of time"):
+                producer.send(Message("T", b"x"))
+            assert is_cancelled.wait(10)
+            thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
