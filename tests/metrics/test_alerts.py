@@ -251,7 +251,10 @@ async def test_a_member_s_log_differs(promtool: str, tmp_path: Path, autojump_cl
             differs = {"n": await monitoring.scrape()}
     fires(promtool, tmp_path, before, differs, expected=["RmqhaMemberDiverged"])
     key = "rmqha_dledger_diverged", frozenset[tuple[str, str]]()
-    for ends_at_once in ((key,), (("none", frozenset[tuple[str, str]]()), key)):  # until a leader of DLedger's looks again
+    for ends_at_once in (
+        (key,),
+        (("none", frozenset[tuple[str, str]]()), key),
+    ):  # until a leader of DLedger's looks again
         fires(promtool, tmp_path, before, differs, expected=[], flapping=ends_at_once)
 
 

@@ -115,7 +115,8 @@ class TakesTablesBack:
         """What those that ask this master are told of its tables."""
         if not self.are_awaited:
             return TablesOrigin()
-        return self._heard.origin(has_decided=self._metadata.has_decided, begun_to=self._begun_to)
+        has_decided, has_offsets = self._metadata.has_decided, self._has_own_offsets
+        return self._heard.origin(has_decided=has_decided, begun_to=self._begun_to, has_own_offsets=has_offsets)
 
     def why_awaited(self) -> str:
         """Why the tables here may lack what this group had; empty: they do not."""
@@ -326,10 +327,14 @@ class TakesTablesBack:
         self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
         had_offsets, max_offset, found = self._metadata.had_offsets, self._store.max_offset, self._metadata.found
-        self._has_own_offsets = had_offsets and not (is_noted or are_noted_lost)
-        offsets_end = max_offset if self._has_own_offsets or (had_topics and had_offsets) else 0
-        self._heard = HeardLogs(max_offset if had_topics else 0, offsets_end=offsets_end, found=found)
-        if (is_noted or are_noted_lost) and had_topics and (before := HeardLogs.go_on(found)) is not None:
+        had_own_offsets = had_offsets and (not self._are_older or found.offsets_to < 0)  # at the first of these starts
+        self._has_own_offsets = had_own_offsets and not (is_noted or are_noted_lost)
+        has_end = self._has_own_offsets or (had_topics and had_own_offsets)
+        offsets_end = max_offset if has_end else max(found.offsets_to, 0)
+        has_topics = had_topics and (found.are_told or not are_noted_lost)  # others are those that clients made since
+        self._heard = HeardLogs(max_offset if has_topics else 0, offsets_end=offsets_end, found=found)
+        before = HeardLogs.go_on(found, offsets_end=offsets_end)
+        if (is_noted or are_noted_lost) and had_topics and before is not None:
             self._heard, self._begun_to = before, found.begun_to
             self._follows_from = found.begun_to if found.begun_to >= 0 else inf
         self._began_at = trio.current_time()

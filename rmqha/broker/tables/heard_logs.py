@@ -60,11 +60,12 @@ class HeardLogs:
             self._ends[CONSUMER_OFFSET] = max(offsets_end, self.heard_to)
 
     @classmethod
-    def go_on(cls, found: TablesOrigin) -> "HeardLogs | None":
+    def go_on(cls, found: TablesOrigin, *, offsets_end: int) -> "HeardLogs | None":
         """Of tables that a process before was told, or some of them; None if it was not, or has decided since."""
         if not found.are_told or found.log_end < 0:
             return None
-        return cls(max(found.log_end, found.told_to), found=found, was_told=True)
+        end, offsets_end = max(found.log_end, found.told_to), max(offsets_end, found.told_to)
+        return cls(end, offsets_end=offsets_end, found=found, was_told=True)
 
     @property
     def end(self) -> int:
@@ -75,16 +76,17 @@ class HeardLogs:
         """Likewise of one table, by its file's name: not all have told each."""
         return self._ends[name]
 
-    def origin(self, *, has_decided: bool, begun_to: int) -> TablesOrigin:
+    def origin(self, *, has_decided: bool, begun_to: int, has_own_offsets: bool = True) -> TablesOrigin:
         """Of the tables here while others are awaited.
 
         Args:
             has_decided: what operators say is later than all logs.
             begun_to: where the log here ended when this broker began to serve; -1: it has not.
+            has_own_offsets: consumers' offsets here are not other brokers' alone.
         """
         return TablesOrigin(
             are_awaited=True,
-            log_end=-1 if has_decided else self.end,
+            log_end=-1 if has_decided else max(self._ends[TOPICS], self._ends[SUBSCRIPTION_GROUP]),  # not what is kept
             heard_to=self.heard_to,
             dated_to=self.dated_to,
             topics_to=self._topics_to,
@@ -92,6 +94,7 @@ class HeardLogs:
             are_told=self.is_told,
             told_to=self.told_to,
             begun_to=begun_to,
+            offsets_to=-1 if has_own_offsets else self.end_of(CONSUMER_OFFSET),
         )
 
     def topics_by_now(self, log_end: int, table: TopicTable, is_known: _IsKnown) -> TopicTable:

@@ -33,6 +33,7 @@ class TablesOrigin:
         are_told: of a master that lost its tables: some broker has told it theirs.
         told_to: where the longest log ends of those that told theirs and may have followed that master before.
         begun_to: where the log of that master ended when it began to serve without them; -1: it is none.
+        offsets_to: of a master that lost its consumers' offsets: how late those are that it was told; -1: it did not.
     """
 
     term: int = -2
@@ -51,6 +52,7 @@ class TablesOrigin:
     are_told: bool = field(default=False, compare=False)
     told_to: int = field(default=0, compare=False)
     begun_to: int = field(default=-1, compare=False)
+    offsets_to: int = field(default=-1, compare=False)
 
     @property
     def is_of_a_master(self) -> bool:
@@ -60,7 +62,15 @@ class TablesOrigin:
     @property
     def how_late(self) -> tuple[object, ...]:
         """What is to be saved when it changes, though no table does. In step the end changes with each message."""
-        heard = self.heard_to, self.dated_to, self.topics_to, self.groups_to, self.told_to, self.begun_to
+        heard = (
+            self.heard_to,
+            self.dated_to,
+            self.topics_to,
+            self.groups_to,
+            self.told_to,
+            self.begun_to,
+            self.offsets_to,
+        )
         return (-2 if self.is_in_step else self.log_end, self.lost, self.are_told, *heard)
 
     def late_as(self, name: str, log_end: int) -> int:
@@ -105,6 +115,7 @@ def origin_of(value: object) -> TablesOrigin:
         are_told=value.get("are_told") is True,
         told_to=_number(value.get("told_to")),
         begun_to=_number(value.get("begun_to"), unknown=-1),
+        offsets_to=_number(value.get("offsets_to"), unknown=-1),
     )
 
 
