@@ -134,6 +134,7 @@ async def use(machine: Machine, broker: BrokerController) -> None:
         broker.groups.update(SubscriptionGroupConfig(group, retry_max_times=times))
     for group in ("g", "back", "forgotten"):
         broker.offsets.commit_offset(group, "t", 0, offset=40, peer="1.1.1.1:1")
+    broker.offsets.commit_offset("lags", "t", 0, offset=10, peer="1.1.1.1:1")
 
 
 async def decide(machine: Machine, broker: BrokerController) -> None:
@@ -149,6 +150,7 @@ async def decide(machine: Machine, broker: BrokerController) -> None:
     broker.groups.update(SubscriptionGroupConfig("kept", retry_max_times=3))
     await fill(machine, 40)
     broker.offsets.commit_offset("g", "t", 0, offset=90, peer="1.1.1.1:1")
+    broker.offsets.commit_offset("lags", "t", 0, offset=50, peer="1.1.1.1:1")
     broker.offsets.commit_offset("back", "t", 0, offset=10)
     await broker.offsets.remove_offset_in_turns("forgotten")
 
@@ -158,14 +160,14 @@ def differing(broker: BrokerController) -> set[str]:
     topics = {name: broker.topics.select(name) for name in ("made", "shut", "gone")}
     made, shut = topics["made"], topics["shut"]
     kept, deleted = broker.groups.select("kept"), broker.groups.select("deleted")
-    places = {group: broker.offsets.query_offset(group, "t", 0) for group in ("g", "back", "forgotten")}
+    places = {group: broker.offsets.query_offset(group, "t", 0) for group in ("g", "lags", "back", "forgotten")}
     ends = broker.store.queues.range_of("t", 0), broker.store.next_queue_offset("silent", 0)
     is_same = {
         "topics": made is not None and shut is not None and (made.queue_nums, shut.perm) == (5, PERM_READ),
         "deleted topics": topics["gone"] is None,
         "groups": kept is not None and kept.retry_max_times == 3,
         "deleted groups": deleted is None or deleted.retry_max_times != 9,
-        "places": places["g"] == 90,
+        "places": (places["g"], places["lags"]) == (90, 50),
         "resets": places["back"] == 10,
         "forgotten places": places["forgotten"] is None,
         "messages": ends == ((0, 100), 3),
