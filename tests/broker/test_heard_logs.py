@@ -115,26 +115,26 @@ def test_a_start_in_between_goes_on_with_what_was_heard() -> None:
     heard = HeardLogs(100)
     topics_told(heard, 300, table("a", at=700))
     groups_told(heard, 310, table("a", at=800))
-    assert HeardLogs.go_on(origin_of(heard)) is None, "nobody has told anything"
+    assert HeardLogs.go_on(origin_of(heard), offsets_end=310) is None, "nobody has told anything"
     heard.note(TablesOrigin(), 310, may_be_later=350, has_stamps=False)
     found = origin_of(heard)
     assert (found.log_end, found.heard_to, found.told_to, found.topics_to, found.groups_to) == (310, 310, 350, 700, 800)
-    assert HeardLogs.go_on(replace(found, log_end=-1)) is None, "it has decided since"
+    assert HeardLogs.go_on(replace(found, log_end=-1), offsets_end=310) is None, "it has decided since"
     decided = heard.origin(has_decided=True, begun_to=5)
     assert asdict(decided) == asdict(found) | {"log_end": -1, "begun_to": 5}
-    again = HeardLogs.go_on(found)
+    again = HeardLogs.go_on(found, offsets_end=310)
     assert again is not None
     assert (again.was_told, again.is_told, heard.was_told) == (True, True, False)
     assert asdict(origin_of(again)) == asdict(found) | {"log_end": 350}, "who may have followed is no later than that"
-    heard_only = HeardLogs.go_on(replace(found, log_end=200, told_to=0))
+    heard_only = HeardLogs.go_on(replace(found, log_end=200, told_to=0), offsets_end=0)
     assert heard_only is not None
     assert origin_of(heard_only).log_end == 310, "what is here is as late as all that were heard"
 
 
 def test_a_log_that_ends_at_its_begin_is_heard_as_any_other() -> None:
-    again = HeardLogs.go_on(TablesOrigin(log_end=0, are_told=True))
+    again = HeardLogs.go_on(TablesOrigin(log_end=0, are_told=True), offsets_end=0)
     assert again is not None
-    assert (again.end, HeardLogs.go_on(TablesOrigin(log_end=0))) == (0, None)
+    assert (again.end, HeardLogs.go_on(TablesOrigin(log_end=0), offsets_end=0)) == (0, None)
 
 
 @pytest.mark.parametrize(
