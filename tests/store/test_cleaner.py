@@ -562,3 +562,23 @@ async def test_what_went_while_the_ends_of_queues_were_saved_costs_no_other_segm
         end, machine.percent = store.max_offset, 86
         assert await store.cleaner.clean() == 0
         assert (store.min_offset, store.max_offset) == (SEGMENT, end)
+
+
+@pytest.mark.parametrize("kept_from", [0, SEGMENT])
+async def test_what_is_needed_again_while_the_ends_of_queues_were_saved_stays(
+    autojump_clock: MockClock, machine: Machine, kept_from: int
+) -> None:
+    """A slave may come back meanwhile, and has to be sent it."""
+    async with running(machine.disk, now_ms=machine.clock, clean=replace(NEVER, disk_max_used_space_ratio=40)) as store:
+        kept = [2 * SEGMENT]
+
+        async def before_deleting(_offset: int) -> bool:
+            kept[0] = kept_from
+            return True
+
+        store.cleaner.before_deleting = before_deleting
+        store.connect_replication(kept_from=lambda: kept[0])
+        await five_segments(store)
+        machine.hours_ago(72)
+        assert await store.cleaner.clean() == kept_from // SEGMENT
+        assert store.min_offset == kept_from
