@@ -96,6 +96,20 @@ async def test_an_answer_to_what_was_asked_before_a_seek_is_dropped(autojump_clo
         assert await read(consumer, 3) == [b"1", b"2", b"3"]
 
 
+async def test_so_it_is_while_what_was_asked_after_the_seek_has_no_answer_yet(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    broker.topics["T"] = 1
+    async with cluster_of(broker) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 3)
+        assert await read(consumer, 3) == numbers(3)
+        assert await consumer.poll(timeout_s=1) == [], "the broker holds a pull of what comes next"
+        consumer.seek(consumer.queues[0], 3)
+        assert await consumer.poll(timeout_s=1) == [], "and another one"
+        await send(producer, 1, first=3)
+        assert await read(consumer, 1) == [b"3"]
+        assert await consumer.poll(timeout_s=1) == []
+
+
 async def test_queues_that_may_not_be_read_are_left_alone(autojump_clock: MockClock) -> None:
     writable, both = FakeBroker(), FakeBroker("broker-b", 10921)
     writable.topics["T"] = both.topics["T"] = 2
