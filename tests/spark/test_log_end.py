@@ -165,6 +165,15 @@ def test_other_files_in_the_directory_are_not_the_log(log: LogWriter) -> None:
     assert open_log(str(log.root)).end == log.end
 
 
+def end_of(log: LogWriter, *, is_remote: bool) -> int:
+    """As a local file system tells it, or one that knows of no holes."""
+    opened, root = open_log(str(log.root)), log.root.parent
+    if not is_remote:
+        return opened.end
+    segments = tuple(replace(one, path=str(Path(one.path).relative_to(root))) for one in opened.segments)
+    return find_log_end(fs.SubTreeFileSystem(str(root), opened.filesystem), segments).offset
+
+
 @pytest.mark.parametrize("begins", [0, 30])
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_what_lies_behind_a_large_hole_is_not_behind_the_end(begins: int, is_remote: bool, tmp_path: Path) -> None:
@@ -180,13 +189,7 @@ def test_what_lies_behind_a_large_hole_is_not_behind_the_end(begins: int, is_rem
     hole, log.end = log.end, log.end + (17 << 20)
     for _ in range(900 if is_remote else 50):
         log.append(b"behind" * (3400 if is_remote else 170))
-    opened = open_log(str(log.root))
-    filesystem, segments = opened.filesystem, opened.segments
-    assert opened.end == log.end
-    if is_remote:
-        filesystem = fs.SubTreeFileSystem(str(tmp_path), filesystem)
-        segments = tuple(replace(one, path=str(Path(one.path).relative_to(tmp_path))) for one in segments)
-    assert find_log_end(filesystem, segments).offset == log.end
+    assert end_of(log, is_remote=is_remote) == log.end
     report = ReadReport()
     with pytest.raises(CorruptLogError, match=f"offset {hole}"):
         list(iter_batches(str(log.root)))
@@ -204,13 +207,7 @@ def test_a_large_hole_that_begins_within_a_record_is_no_end(is_remote: bool, tmp
         log.append(b"body" * 8000)
     log.write(20 << 20, bytes(20 << 20))
     hit = max(at for at in log.offsets if at < 20 << 20)
-    opened = open_log(str(log.root))
-    filesystem, segments = opened.filesystem, opened.segments
-    assert opened.end == log.end
-    if is_remote:
-        filesystem = fs.SubTreeFileSystem(str(tmp_path), filesystem)
-        segments = tuple(replace(one, path=str(Path(one.path).relative_to(tmp_path))) for one in segments)
-    assert find_log_end(filesystem, segments).offset == log.end
+    assert end_of(log, is_remote=is_remote) == log.end
     with pytest.raises(CorruptLogError, match=f"offset {hit}"):
         list(iter_batches(str(log.root)))
     found = [at for batch in iter_batches(str(log.root), SKIP) for at in batch["physicalOffset"].to_pylist()]
