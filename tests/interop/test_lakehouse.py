@@ -34,9 +34,9 @@ kind, settings, root, *steps = sys.argv[1:]
 names = {"delta": "delta.`%s/{}`" % root, "iceberg": "lake.db.{}"}[kind]
 spark = spark_session("lakehouse", master="local[2]", settings=json.loads(settings))
 
-def stream(**trigger):
-    messages = spark.readStream.format("rmqha").load(f"{root}/store")
-    writer = messages.writeStream.format(kind).option("checkpointLocation", f"{root}/checkpoint")
+def stream(checkpoint="checkpoint", options={}, **trigger):
+    messages = spark.readStream.format("rmqha").options(**options).load(f"{root}/store")
+    writer = messages.writeStream.format(kind).option("checkpointLocation", f"{root}/{checkpoint}")
     writer = writer.trigger(**trigger).partitionBy("topic")
     return writer.start(f"{root}/stream") if kind == "delta" else writer.toTable(names.format("stream"))
 
@@ -57,6 +57,11 @@ for step in steps:
         query.awaitTermination()
     elif step == "once":
         stream(availableNow=True).awaitTermination()
+    elif step == "restore":
+        spark.sql(f"RESTORE TABLE {names.format('stream')} TO VERSION AS OF 0")
+    elif step.startswith("anew from "):
+        options = {"startingOffsets": step.removeprefix("anew from ")}
+        stream("checkpoint-2", options, availableNow=True).awaitTermination()
     else:
         print("ROWS", json.dumps({name: rows(name) for name in ("stream", "batch")}), flush=True)
 """
@@ -257,6 +262,23 @@ def test_a_kill_at_any_step_of_a_commit_costs_and_repeats_nothing(lakehouse: Lak
     rows, at_last = lakehouse.run(tmp_path, *("rows", "once", "once", "replace", "rows"))
     assert rows == {"stream": fourth, "batch": third}
     assert at_last == {"stream": last, "batch": last}
+
+
+@pytest.mark.parametrize("lakehouse", [DELTA], ids=["delta"], indirect=True)
+def test_after_a_restore_a_new_checkpoint_begins_where_the_copied_one_ended(
+    lakehouse: Lakehouse, tmp_path: Path
+) -> None:
+    """As docs/lakehouse.md says; with the copied one itself, Delta takes the next batch for one that it had."""
+    log = LogWriter(tmp_path / "store")
+    rows = write(log)
+    lakehouse.run(tmp_path, "once")
+    begin = json.loads((tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1])
+    rows += write(log)
+    lakehouse.run(tmp_path, "once")
+    anew = "anew from " + json.dumps({broker: position["offset"] for broker, position in begin.items()})
+    restored, last = lakehouse.run(tmp_path, "restore", "rows", anew, "rows")
+    assert restored["stream"] == rows[:MESSAGES]
+    assert last["stream"] == rows
 
 
 def test_a_stream_that_is_killed_at_any_moment_writes_each_message_once(lakehouse: Lakehouse, tmp_path: Path) -> None:
