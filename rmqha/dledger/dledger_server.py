@@ -46,6 +46,7 @@ from rmqha.dledger.leader_elector import DLedgerLeaderElector
 from rmqha.dledger.leadership_transfer import LeadershipTransfer
 from rmqha.dledger.member_view import MemberView, view_members
 from rmqha.dledger.membership import Membership
+from rmqha.dledger.outvoted_note import OutvotedNote
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest
@@ -102,16 +103,13 @@ class DLedgerServer:
         self.member_state: Final = store.member_state
         self.store: Final = store
         self._id: Final = store.member_state.self_id
-        ids = frozenset(options.peers)
+        ids, now = frozenset(options.peers), trio.current_time()
         self.elector: Final = DLedgerLeaderElector(
-            self.member_state,
-            ids,
-            options=options.elector,
-            random=random,
-            now=trio.current_time(),
-            may_lead=self._may_lead,
+            self.member_state, ids, options=options.elector, random=random, now=now, may_lead=self._may_lead
         )
         self.pusher: Final = DLedgerEntryPusher[Question](store, ids, options=options.pusher)
+        directory = options.store.default_path
+        self._outvoted_note: Final = OutvotedNote(disk, directory, store, self.pusher.handler)
         self.barrier: Final = TermBarrier(store, self.pusher, now_ms=now_ms, on_appended=self.on_appended)
         self.reads: Final = ProvenReads(store, self.elector, self.pusher, append_barrier=self.barrier.append)
         self.rpc: Final = DLedgerRpcService(group=options.group, self_id=self._id, handler=self)
@@ -129,7 +127,7 @@ class DLedgerServer:
         brokers = [] if broker is None else [broker]
         waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards, *brokers]
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
-        self._maintainer: Final = StateMaintainer(self.elector, TermFile(disk, options.store.default_path), store, self)
+        self._maintainer: Final = StateMaintainer(self.elector, TermFile(disk, directory), store, self)
         self.membership: Final = self._make_membership()
         self._role_log: Final = RoleLog(self._id)
         self._stopping: Final = trio.Event()
@@ -207,7 +205,8 @@ class DLedgerServer:
     def _services(self) -> list[Callable[[], Awaitable[None]]]:
         """What flushes, tells who leads, and deletes old files: those of a broker's log its own cleaning deletes."""
         flush = FlushDataService(self.store, self._options.store, on_flushed=self._on_flushed)
-        services: list[Callable[[], Awaitable[None]]] = [flush.run, self._role_log.watch, self.membership.run]
+        watching = self._role_log.watch, self.membership.run, self._outvoted_note.run
+        services: list[Callable[[], Awaitable[None]]] = [flush.run, *watching]
         if self._broker is not None:
             return services
         return [*services, CleanSpaceService(self.store, self._options.store, self._disk, now_ms=self._now_ms).run]

@@ -143,6 +143,10 @@ class EntryHandler(Generic[Token]):
         """
         return self.diverged is not None and self._is_outvoted
 
+    def note_outvoted(self, error: DivergedLogError) -> None:
+        """That was found out before this start."""
+        self.diverged, self._is_outvoted = error, True
+
     def _note_agreement(self, request: PushEntryRequest) -> None:
         """A quorum has what its leader has: something was committed under it, not only before it came."""
         leadership, entries = (request.term, request.leader_id), request.entries
