@@ -3,12 +3,13 @@
 An offset alone does not: a log that was cut and grew again may have other records at the same places.
 """
 
+import reprlib
 from dataclasses import dataclass, replace
 from socket import gethostname
 from typing import Any, Final
 
 from rmqha.codec.record.scan import Stop
-from rmqha.errors import StoreError
+from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.records import crc32, judge, start_at
 from rmqha.spark.segments import Segment, SegmentReader
@@ -103,12 +104,32 @@ class Position:
 
 
 def from_json(value: Any) -> Position:
-    """What :meth:`Position.as_json` gave; checkpoints of rmqha 0.1 have the offset alone."""
-    if isinstance(value, int):
-        return Position(value)
-    return Position(
-        value["offset"], value["record"] and Anchor(*value["record"]), value["blankTo"], value.get("wasEmpty", False)
+    """What :meth:`Position.as_json` gave; checkpoints of rmqha 0.1 have the offset alone.
+
+    Raises:
+        ConfigError: it is something else, as a checkpoint that was written by hand has it.
+    """
+    match value:
+        case int() if _is_offset(value):
+            return Position(value)
+        case {"offset": offset, "record": record, "blankTo": blank_to} if _is_offset(offset):
+            was_empty = value.get("wasEmpty", False) is True
+            if (record is None or _is_record(record)) and (blank_to is None or _is_offset(blank_to)):
+                return Position(offset, record and Anchor(*record), blank_to, was_empty)
+    raise ConfigError(
+        f"the checkpoint has {reprlib.repr(value)} where a position in a log is to be, as a number or as this wrote it "
+        "(offset, record, blankTo): take the checkpoint's file from a copy, or begin anew with another "
+        "checkpointLocation and startingOffsets"
     )
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_record(value: object) -> bool:
+    """An offset, a size and a CRC."""
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_offset, value)) and value[1] < 1 << 31
 
 
 def position_at(log: CommitLog, offset: int) -> Position:

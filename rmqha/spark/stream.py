@@ -5,6 +5,7 @@ and the log gives the same messages again.
 """
 
 import logging
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -80,17 +81,20 @@ class LogStreamReader(spark.DataSourceStreamReader):
             logger.warning("commit_log.unconfirmed: nothing is read yet: %s", error)
             return replace(self._source, masters=None).begin_of_stream(broker, log)
 
-    def _begins(self, start: Offsets) -> dict[str, Position]:
-        """Where each broker's log is to be read on; one that the checkpoint does not know yet, from its oldest file."""
-        unknown = start.keys() - self._source.logs.keys()
-        if unknown:
+    def _positions(self, offsets: Offsets) -> dict[str, Position]:
+        """What a checkpoint has. Raises ConfigError: it is of other brokers, or nobody's."""
+        if not isinstance(offsets, dict):
+            raise ConfigError(f"the checkpoint has {reprlib.repr(offsets)} where a position for each broker is to be")
+        if unknown := offsets.keys() - self._source.logs.keys():
             raise ConfigError(
                 f"the checkpoint has broker {min(unknown)!r}, but only {', '.join(self._source.logs)} given"
             )
-        return {
-            broker: from_json(start[broker]) if broker in start else Position(self._log(broker).min_offset)
-            for broker in self._source.logs
-        }
+        return {broker: from_json(position) for broker, position in offsets.items()}
+
+    def _begins(self, start: Offsets) -> dict[str, Position]:
+        """Where each broker's log is to be read on; one that the checkpoint does not know yet, from its oldest file."""
+        known = self._positions(start)
+        return {broker: known.get(broker) or Position(self._log(broker).min_offset) for broker in self._source.logs}
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[LogPartition]:
         """Tasks that read exactly ``[start, end)``, wherever files have rolled since.
@@ -99,10 +103,9 @@ class LogStreamReader(spark.DataSourceStreamReader):
         """
         tasks: list[LogTask] = []
         begins = self._begins(start)
-        for broker, planned_end in end.items():
+        for broker, planned in self._positions(end).items():
             log = self._log(broker)
             begin = check_still_there(log, begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
-            planned = from_json(planned_end)
             stop = check_still_there(log, planned, fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes or SPLIT_BYTES, self._source.partitions_min

@@ -1,12 +1,14 @@
 """Where a reader ended, and whether the log goes on from there: without its last record, an offset says little."""
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 
+from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import open_log
-from rmqha.spark.position import Position, from_json, position_at
+from rmqha.spark.position import Anchor, Position, from_json, position_at
 from tests.spark.logs import LogWriter, record
 
 
@@ -81,3 +83,40 @@ def test_a_log_that_ends_before_a_position_was_cut(log: LogWriter) -> None:
     position = ended(log, log.offsets[-1])
     log.write(log.offsets[-1], bytes(log.end - log.offsets[-1]))
     assert "it ends at " in position.problem(open_log(str(log.root)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        "512",
+        -1,
+        1 << 63,
+        1.5,
+        [512],
+        {},
+        {"offset": 512},
+        {"offset": "512", "record": None, "blankTo": None},
+        {"offset": -1, "record": None, "blankTo": None},
+        {"offset": 512, "record": [0, 512], "blankTo": None},
+        {"offset": 512, "record": [0, 1 << 40, 7], "blankTo": None},
+        {"offset": 512, "record": [0, 512, "7"], "blankTo": None},
+        {"offset": 512, "record": 7, "blankTo": None},
+        {"offset": 512, "record": None, "blankTo": "4096"},
+    ],
+    ids=repr,
+)
+def test_what_is_no_position_is_told(value: object) -> None:
+    """As a checkpoint has it that was written by hand."""
+    with pytest.raises(ConfigError, match=r"the checkpoint has .* where a position in a log is to be"):
+        from_json(value)
+
+
+@pytest.mark.parametrize(
+    "position",
+    [Position(0, was_empty=True), Position(512), Position(512, Anchor(0, 512, 7)), Position(512, None, 4096)],
+)
+def test_what_a_checkpoint_has_is_read_again(position: Position) -> None:
+    assert from_json(json.loads(json.dumps(position.as_json()))) == position
+    assert from_json(position.offset) == Position(position.offset), "as rmqha 0.1 wrote it"

@@ -301,6 +301,20 @@ def test_checkpoints_without_anchors_go_on(log: LogWriter) -> None:
     assert offsets_between(stream, {"broker": log.offsets[250]}, end) == log.offsets[250:]
 
 
+@pytest.mark.parametrize(
+    ("offsets", "reason"),
+    [([7], "for each broker"), ({"other": 7}, "broker 'other'"), ({"broker": "7"}, "where a position")],
+)
+def test_a_checkpoint_that_was_written_by_hand_is_told(log: LogWriter, offsets: Any, reason: str) -> None:
+    """Whichever of its two ends it is."""
+    stream, whole = reader(log.root), {"broker": log.offsets[3]}
+    for start, end in ((offsets, whole), (whole, offsets)):
+        with pytest.raises(ConfigError, match=f"the checkpoint has.*{reason}"):
+            stream.partitions(start, end)
+    with pytest.raises(ConfigError, match=f"the checkpoint has.*{reason}"):
+        stream.latestOffset(offsets, ReadAllAvailable())
+
+
 def test_a_replayed_file_that_was_deleted_is_not_missed(log: LogWriter, tmp_path: Path) -> None:
     """All of it was read but the blank at its end: only closed files were there to be read."""
     archive = tmp_path / "archive" / "commitlog"
