@@ -130,6 +130,19 @@ class BrokerConfig(
         "share of a start's time. Topics beyond it are not made; those there are go on. Of one address no more are "
         "made, from a start on, than are left for all others.",
     )
+    trace_topic_enable: bool = key(
+        "traceTopicEnable",
+        BOOLEAN,
+        "false",
+        meaning="Have the topic msgTraceTopicName from the start on, with one queue, for what clients with a message "
+        "trace tell of their sends and deliveries. Without it, it is made as any topic is.",
+    )
+    msg_trace_topic_name: str = key(
+        "msgTraceTopicName",
+        TEXT,
+        "RMQ_SYS_TRACE_TOPIC",
+        meaning="The topic of traceTopicEnable; nobody may change or delete it.",
+    )
     auto_create_subscription_group: bool = key(
         "autoCreateSubscriptionGroup",
         BOOLEAN,

@@ -1,5 +1,6 @@
 """What must hold between keys. Each rule says what, where it was set, why, and what to do."""
 
+import re
 from collections.abc import Callable
 from ipaddress import ip_address
 
@@ -27,6 +28,7 @@ def check_relations(config: BrokerConfig) -> list[str]:
         _timers,
         _sizes,
         _index,
+        _trace,
         _transfer,
         in_flight_problems,
         _disk,
@@ -173,6 +175,16 @@ def _sizes(config: BrokerConfig) -> Problems:
             "maxMessageSize mappedFileSizeCommitLog",
             f"a record of maxMessageSize={config.max_message_size} cannot fit in a file of "
             f"mappedFileSizeCommitLog={config.mapped_file_size_commit_log}; at most {room} can",
+        )
+
+
+def _trace(config: BrokerConfig) -> Problems:
+    topic = config.msg_trace_topic_name
+    if config.trace_topic_enable and re.fullmatch(r"[%|\w-]{1,127}", topic, re.ASCII) is None:
+        yield Problem(
+            "msgTraceTopicName",
+            f"msgTraceTopicName={topic} is no topic: it has 1 to 127 of the characters % | a-z A-Z 0-9 _ -; leave it "
+            "out for RMQ_SYS_TRACE_TOPIC, which clients use unless they are told another",
         )
 
 

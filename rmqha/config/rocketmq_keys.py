@@ -37,7 +37,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     heartbeatThreadPoolQueueCapacity highSpeedMode isolateLogEnable mappedFileSizeConsumeQueueExt maxDelayTime
     maxErrorRateOfBloomFilter maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory messageIndexSafe msgTraceTopicName
+    maxTransferCountOnMessageInMemory messageIndexSafe
     offsetCheckInSlave osPageCacheBusyTimeOutMills
     processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
@@ -48,7 +48,7 @@ UNUSED: Final[frozenset[str]] = _FORMER | frozenset(
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
     serverSocketSndBufSize serverWorkerThreads startAcceptSendRequestTimeStamp
-    traceOn traceTopicEnable
+    traceOn
     transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     useEpollNativeSelector useReentrantLockWhenPutMessage waitTimeMillsInHeartbeatQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue warmMapedFileEnable

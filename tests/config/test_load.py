@@ -188,6 +188,10 @@ def test_the_consume_queue_file_is_rounded_up_to_whole_units() -> None:
             "own HA port; name the other replicas only",
         ),
         ({"longPollingEnable": "yes"}, "neither true nor false"),
+        ({"traceTopicEnable": "true", "msgTraceTopicName": "a b"}, "msgTraceTopicName=a b is no topic"),
+        ({"traceTopicEnable": "true", "msgTraceTopicName": "t" * 128}, "1 to 127 of the characters"),
+        ({"traceTopicEnable": "true", "msgTraceTopicName": ""}, "leave it out for RMQ_SYS_TRACE_TOPIC"),
+        ({"traceTopicEnable": "true", "msgTraceTopicName": "Spuren\u00e4"}, "is no topic"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_reason(overrides: dict[str, str], reason: str) -> None:

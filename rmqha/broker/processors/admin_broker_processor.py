@@ -28,9 +28,7 @@ _IN_SYNC: Final = "in-sync"
 _EXPORTED: Final = (
     ("clientCallbackExecutorThreads", str(os.cpu_count() or 1)),
     ("filterServerNums", "0"),
-    ("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC"),
     ("traceOn", "true"),
-    ("traceTopicEnable", "false"),
 )
 """Keys that cannot be set here, as this broker is; mqadmin's exportConfigs fails without them, and useTLS.
 

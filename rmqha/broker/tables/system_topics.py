@@ -28,16 +28,21 @@ class TopicRules:
     default_topic_queue_nums: int
     max_queues: int
     """Of all topics but the built-in ones, at least one each; no send makes a topic beyond it."""
+    trace_topic_enable: bool
+    msg_trace_topic_name: str
 
     def is_system_topic(self, topic: str) -> bool:
         """Whether no operator may make, change or delete it."""
-        own = (self.broker_cluster_name, self.broker_name, f"{self.broker_cluster_name}_REPLY_TOPIC")
-        return topic in SYSTEM_TOPICS or topic in own or topic.startswith(_SYSTEM_PREFIX)
+        return topic in SYSTEM_TOPICS or topic in self._own or topic.startswith(_SYSTEM_PREFIX)
 
     def system_topics(self) -> list[str]:
         """Those of them that every broker of the cluster knows, and this broker's own."""
+        return sorted(SYSTEM_TOPICS | self._own)
+
+    @property
+    def _own(self) -> set[str]:
         own = {self.broker_cluster_name, self.broker_name, f"{self.broker_cluster_name}_REPLY_TOPIC"}
-        return sorted(SYSTEM_TOPICS | own)
+        return own | {self.msg_trace_topic_name} if self.trace_topic_enable else own
 
 
 def built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:
@@ -53,3 +58,5 @@ def built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:
     yield TopicConfig("OFFSET_MOVED_EVENT", 1, 1)
     yield TopicConfig(SCHEDULE_TOPIC, _SCHEDULE_QUEUE_NUMS, _SCHEDULE_QUEUE_NUMS)
     yield TopicConfig(f"{rules.broker_cluster_name}_REPLY_TOPIC", 1, 1)
+    if rules.trace_topic_enable:
+        yield TopicConfig(rules.msg_trace_topic_name, 1, 1)

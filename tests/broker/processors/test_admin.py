@@ -323,6 +323,24 @@ async def test_cleaning_is_answered(machine: Machine, autojump_clock: MockClock)
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= set(topics)
 
 
+@pytest.mark.parametrize("topic", ["RMQ_SYS_TRACE_TOPIC", "traces"])
+async def test_the_topic_of_message_traces_is_there_from_the_start(
+    machine: Machine, topic: str, autojump_clock: MockClock
+) -> None:
+    """As clients with a message trace expect of a broker that makes no topic by itself. It is nobody's to delete."""
+    set_to = {"traceTopicEnable": "true", "msgTraceTopicName": topic, "autoCreateTopicEnable": "false"}
+    async with machine.broker(**set_to) as broker, machine.client() as client:
+        made = broker.topics.select(topic)
+        assert made is not None
+        assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (1, 1, 6)
+        assert topic in (await told(client, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))["topicList"]
+        assert (await ask(client, send_request(b"x", topic=topic))).code == ResponseCode.SUCCESS
+        deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+        assert (await ask(client, deletion)).code == ResponseCode.SYSTEM_ERROR
+    async with machine.broker(autoCreateTopicEnable="false", msgTraceTopicName="other") as broker:
+        assert broker.topics.select("other") is None, "not asked for"
+
+
 async def test_how_replication_goes_is_told_to_rocketmq_5(autojump_clock: MockClock) -> None:
     pair = Pair()
     async with pair.running() as (master, _slave), pair.master.client() as client, pair.slave.client() as other:
