@@ -155,6 +155,7 @@ class HAClient:
         address = MasterAddress(host, port)
         if address != self._address:
             self._address = address
+            self._state = ClientState.NO_MASTER if self._state in _UNFIT_STATES else self._state
             self._address_known.set()
             self._attempt.cancel()
 
@@ -190,7 +191,8 @@ class HAClient:
             self._pause(error.state, error)
         except (RemoteProtocolError, OSError, trio.BrokenResourceError) as error:
             self._corrupt_streams += isinstance(error, CorruptStreamError)
-            self._pause(ClientState.WAITING, error)
+            is_ahead = self._state is ClientState.AHEAD  # still, with a master that is gone: what lies here alone is
+            self._pause(self._state if is_ahead else ClientState.WAITING, error)
 
     def _give_up(self, state: ClientState, error: StoreError) -> None:
         self._state, self._last_error, self.final_error = state, str(error), error
@@ -242,7 +244,7 @@ class HAClient:
                 self._backoff.on_progress()
                 self._told_error = ""
             if not connection.session.is_comparing:
-                self._apart_since = trio.current_time()
+                self._state, self._apart_since = ClientState.WAITING, trio.current_time()
                 self.on_link()
 
     async def _ask(self, question: Awaitable[LogRange | None]) -> LogRange | None:

@@ -352,6 +352,42 @@ async def test_states_without_a_master_and_after_the_end(nursery: trio.Nursery, 
     assert client.info().state is ClientState.STOPPED
 
 
+async def test_who_is_ahead_is_so_until_another_log_was_compared(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its master may be gone for good: what it held alone it holds still. Once it has followed one, it waits again."""
+    network, data = MemoryNetwork(), records([b"one", b"two"])
+    master = await start_master(nursery, network, MemoryLog.holding(data))
+    ends = {1: len(data) - 10}
+
+    async def probe(address: MasterAddress) -> LogRange:
+        await trio.lowlevel.checkpoint()
+        if address.port not in ends:
+            raise ConnectionRefusedError(f"nobody listens on {address}")
+        return LogRange(0, ends[address.port])
+
+    client = start_slave(nursery, network, MemoryLog.holding(data), 1, probe_master=probe)
+    await until(lambda: client.info().state is ClientState.AHEAD)
+    del ends[1]
+    await trio.sleep(30)
+    assert (client.info().state, client.is_apart) == (ClientState.AHEAD, True)
+    assert "nobody listens on master:1" in client.info().last_error
+    client.update_master_address("master", 2)
+    assert not client.is_apart, "nothing is known of that one"
+    await trio.sleep(30)
+    assert client.info().state is ClientState.WAITING
+    ends[master.port] = len(data) - 10
+    client.update_master_address("master", master.port)
+    await until(lambda: client.info().state is ClientState.AHEAD)
+    ends[master.port] = len(data)
+    await until(lambda: client.info().state is ClientState.TRANSFER)
+    del ends[master.port]
+    network.connections[-1].reset()
+    await trio.sleep(10)
+    assert client.info().state is ClientState.WAITING
+    nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(("ack", "reported"), [(HaAck.RECEIVED, 150), (HaAck.WRITTEN, 92), (HaAck.DURABLE, 0)])
 async def test_what_an_acknowledgement_promises(
     ack: HaAck, reported: int, nursery: trio.Nursery, autojump_clock: MockClock
