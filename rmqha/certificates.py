@@ -11,16 +11,17 @@ from weakref import WeakSet
 
 import trio
 
-from rmqha.certificate_expiry import expires_at
+from rmqha.certificate_validity import valid_between
 from rmqha.errors import ConfigError
 from rmqha.threads import needing_a_thread
 
 
-class Expiry(NamedTuple):
-    """When the certificate in the file ``path`` ends, in seconds since 1970."""
+class Validity(NamedTuple):
+    """When the certificate in the file ``path`` begins and ends to be trusted, in seconds since 1970."""
 
     path: str
-    at_s: float
+    begins_s: float
+    ends_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,12 @@ class _Contexts:
 
     client: ssl.SSLContext
     server: ssl.SSLContext | None
-    expiry: Expiry | None
+    validity: Validity | None
 
 
 def _read(options: TlsOptions) -> _Contexts:
     server = server_context(options) if options.cert else None
-    return _Contexts(client_context(options), server, expiry(options.cert))
+    return _Contexts(client_context(options), server, validity(options.cert))
 
 
 def why_unusable(options: TlsOptions) -> str:
@@ -122,19 +123,28 @@ def why_unusable(options: TlsOptions) -> str:
     return ""
 
 
-def expiry(path: str) -> Expiry | None:
-    """When the certificate in this file ends; None if there is none, or it cannot be told."""
+def validity(path: str) -> Validity | None:
+    """Of the certificate in this file; None if there is none, or it cannot be told."""
     try:
-        at_s = expires_at(Path(path).read_text("ascii", "replace")) if path else None
+        times = valid_between(Path(path).read_text("ascii", "replace")) if path else None
     except OSError:
         return None
-    return None if at_s is None else Expiry(path, at_s)
+    return None if times is None else Validity(path, *times)
 
 
-def first_to_expire() -> Expiry | None:
+def first_to_expire() -> Validity | None:
     """Of the certificates that this process shows, the one that ends first."""
-    expiries = [one.contexts.expiry for one in _in_use if one.contexts.expiry is not None]
-    return min(expiries, key=lambda expiry: expiry.at_s, default=None)
+    return min(_shown(), key=lambda one: one.ends_s, default=None)
+
+
+def not_valid_yet(*, now_s: float) -> Validity | None:
+    """Of the certificates that this process shows, the one that begins last, if it has yet to begin."""
+    last = max(_shown(), key=lambda one: one.begins_s, default=None)
+    return last if last is not None and last.begins_s > now_s else None
+
+
+def _shown() -> list[Validity]:
+    return [one.contexts.validity for one in _in_use if one.contexts.validity is not None]
 
 
 class Certificates:

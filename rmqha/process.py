@@ -121,12 +121,17 @@ async def serve(
 
 
 def warn_of_expiry(*, now_s: float) -> None:
-    """Log the certificate that ends within two weeks, or has ended, if one does. ``now_s``: since 1970."""
+    """Log the certificate that ends within two weeks, has ended, or has yet to begin. ``now_s``: since 1970."""
+    if (early := certificates.not_valid_yet(now_s=now_s)) is not None:
+        logger.error(
+            "certificates.not_valid_yet", path=early.path, valid_from=_in_utc(early.begins_s), see="docs/security.md",
+            consequence="who checks it makes no new connection until then: compare this clock with that of who made it",
+        )  # fmt: skip
     first = certificates.first_to_expire()
-    if first is None or first.at_s - now_s >= _EXPIRES_SOON_S:
+    if first is None or first.ends_s - now_s >= _EXPIRES_SOON_S:
         return
-    days = round((first.at_s - now_s) / 86_400, 1)
-    if first.at_s <= now_s:
+    days = round((first.ends_s - now_s) / 86_400, 1)
+    if first.ends_s <= now_s:
         logger.error(
             "certificates.expired", path=first.path, days_left=days, see="docs/security.md",
             consequence="who checks it makes no new connection: renew it, then send SIGHUP",
@@ -152,9 +157,9 @@ async def tell_of_expiry(*, now_s: Callable[[], float] = time.time) -> None:
 def _expiry(now_s: float) -> tuple[str, int] | None:
     """Which certificate ends within two weeks, and in how many days: negative once it has ended."""
     first = certificates.first_to_expire()
-    if first is None or first.at_s - now_s >= _EXPIRES_SOON_S:
+    if first is None or first.ends_s - now_s >= _EXPIRES_SOON_S:
         return None
-    return first.path, floor((first.at_s - now_s) / 86_400)
+    return first.path, floor((first.ends_s - now_s) / 86_400)
 
 
 async def _read_certificates(hangups: trio.MemoryReceiveChannel[None]) -> None:
@@ -171,7 +176,11 @@ async def _read_certificates(hangups: trio.MemoryReceiveChannel[None]) -> None:
 def _valid_until() -> str | None:
     """When the first of the certificates in use ends, in UTC; None without one."""
     first = certificates.first_to_expire()
-    return None if first is None else datetime.fromtimestamp(first.at_s, UTC).isoformat()
+    return None if first is None else _in_utc(first.ends_s)
+
+
+def _in_utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 @contextmanager

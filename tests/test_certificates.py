@@ -122,8 +122,8 @@ async def test_a_hangup_has_them_read_again_and_what_is_bad_is_said_once(
 ) -> None:
     monkeypatch.setattr(process, "_has_terminal", lambda: False)
     network = TlsNetwork(MemoryNetwork(), options := pki.options(HOST))
-    ends = certificates.expiry(options.cert)
-    assert ends is not None
+    valid = certificates.validity(options.cert)
+    assert valid is not None
     stop = trio.Event()
 
     async def live(*, task_status: trio.TaskStatus[None]) -> None:
@@ -147,5 +147,5 @@ async def test_a_hangup_has_them_read_again_and_what_is_bad_is_said_once(
         ("broker.stopping", "info"),
     ]
     assert options.cert in logs[0]["files"]
-    assert datetime.fromisoformat(logs[0]["valid_until"]).timestamp() == ends.at_s
+    assert datetime.fromisoformat(logs[0]["valid_until"]).timestamp() == valid.ends_s
     assert options.cert in logs[1]["reason"]

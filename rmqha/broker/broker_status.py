@@ -13,7 +13,7 @@ from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.certificates import first_to_expire, why_kept
+from rmqha.certificates import first_to_expire, not_valid_yet, why_kept
 from rmqha.codec.codes import STATUS_KEY
 from rmqha.codec.remoting import VERSION
 from rmqha.config import BrokerConfig
@@ -178,9 +178,12 @@ class BrokerStatus:
         return store.refusal() or self._replication.refusal()
 
     def _certificate(self) -> dict[str, Any] | None:
-        """The one that ends first, of those that this process shows."""
-        first = first_to_expire()
-        return first and {"path": first.path, "expires_in_s": round(first.at_s - self._now_ms() / 1000)}
+        """Of those that this process shows, the one that has yet to begin, or else ends first."""
+        now_s = self._now_ms() / 1000
+        early = not_valid_yet(now_s=now_s)
+        one = early or first_to_expire()
+        facts = one and {"path": one.path, "expires_in_s": round(one.ends_s - now_s)}
+        return facts and facts | ({"begins_in_s": round(early.begins_s - now_s)} if early else {})
 
 
 def _undeliverable(count: int) -> str:

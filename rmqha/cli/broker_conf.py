@@ -6,7 +6,7 @@ from pathlib import Path
 from rmqha.broker.acl.plain_acl import read_plain_acl
 from rmqha.broker.credentials_file import CredentialsFile
 from rmqha.broker.options import tls_in_use
-from rmqha.certificates import expiry, why_unusable
+from rmqha.certificates import validity, why_unusable
 from rmqha.cli.pages import Page
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import ConfigError
@@ -38,9 +38,13 @@ def load_with_accounts(
 
 
 def certificate_notes(config: BrokerConfig, *, now_s: float) -> tuple[str, ...]:
-    """Which of its certificates have ended: a start takes them, and nobody else does."""
-    ends = [expiry(options.cert) for options in tls_in_use(config)]
-    told = [f"{end.path} ended {(now_s - end.at_s) / 86_400:.1f} days ago" for end in ends if end and end.at_s < now_s]
+    """Which of its certificates have ended, or have yet to begin: a start takes them, and nobody else does."""
+    told = list[str]()
+    for one in filter(None, (validity(options.cert) for options in tls_in_use(config))):
+        if one.ends_s < now_s:
+            told.append(f"{one.path} ended {(now_s - one.ends_s) / 86_400:.1f} days ago")
+        if one.begins_s > now_s:
+            told.append(f"{one.path} is valid in {(one.begins_s - now_s) / 86_400:.1f} days only")
     return tuple(f"{line}: others refuse it; see {Page.CERTIFICATES}" for line in dict.fromkeys(told))
 
 

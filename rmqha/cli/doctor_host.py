@@ -14,7 +14,7 @@ from typing import Final
 
 from rmqha import process
 from rmqha.broker.main import max_map_count, share_descriptors
-from rmqha.certificates import expiry
+from rmqha.certificates import validity
 from rmqha.cli.broker_conf import certificate_problems
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
 from rmqha.cli.pages import Page
@@ -285,9 +285,15 @@ def check_certificates(config: BrokerConfig) -> Findings:
     for problem in certificate_problems(config):
         yield Finding(FAIL, "certificates", problem, f"without it the broker does not start: {Page.CERTIFICATES}")
     for path in sorted({config.tls_cert_path, config.ha_tls_cert_path} - {""}):
-        if (first := expiry(path)) is None:
+        if (valid := validity(path)) is None:
             continue
-        days = (first.at_s - time.time()) / 86_400
+        now_s = time.time()
+        if valid.begins_s > now_s:
+            told = f"{path} is valid in {(valid.begins_s - now_s) / 86_400:.1f} days only"
+            yield Finding(
+                FAIL, "certificates", told, f"is this clock right, and that of who made it? {Page.CERTIFICATES}"
+            )
+        days = (valid.ends_s - now_s) / 86_400
         told = f"{path} ends in {days:.0f} days" if days > 0 else f"{path} ended {-days:.0f} days ago"
         if days >= _CERTIFICATE_DAYS:
             yield Finding(OK, "certificates", told)

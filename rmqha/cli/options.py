@@ -41,6 +41,8 @@ def addresses_option(_ctx: click.Context, param: click.Parameter, values: tuple[
             split_address(address)
     except ValueError as error:
         raise click.BadParameter(str(error), param=param) from None
+    if values and not addresses:
+        raise click.BadParameter("no address is given", param=param)
     return tuple(dict.fromkeys(addresses))
 
 
@@ -67,10 +69,7 @@ def _brokers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
             return addresses_option(ctx, param, addresses_of(name))
         except click.BadParameter as error:
             raise click.UsageError(f"the context {name}: {error.message}") from None
-    addresses = addresses_option(ctx, param, values)
-    if not addresses:
-        raise click.BadParameter("no address is given", param=param)
-    return addresses
+    return addresses_option(ctx, param, values)
 
 
 def brokers_option(told: str) -> Callable[[F], F]:

@@ -34,7 +34,8 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
-    certificate      of this process, the one that ends first: path, expires_in_s; or None
+    certificate      of this process, the one that ends first: path, expires_in_s, and begins_in_s if it is not valid
+                     yet; or None
     crowded          why clients were turned away in the last ten minutes, in a sentence, or None
     accounts_kept    why what plain_acl.yml holds now does not count, or None; credentials_kept: of aclCredentialsPath
     certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
@@ -245,6 +246,9 @@ def _topics_refused(facts: dict[str, Any]) -> list[str]:
 
 def _expired(facts: dict[str, Any]) -> list[str]:
     certificate = facts.get("certificate")
+    if certificate and (begins_in_s := certificate.get("begins_in_s")):
+        early = f"the certificate {certificate['path']} is valid in {span(begins_in_s)} only: nobody trusts it"
+        return [see(early, Page.CERTIFICATES)]
     if not certificate or certificate["expires_in_s"] > _EXPIRES_SOON_S:
         return []
     days = abs(certificate["expires_in_s"]) / 86_400

@@ -1,5 +1,6 @@
 """What a broker is, does and has: read from its running parts when somebody asks, and nothing is counted for it."""
 
+import time
 from collections.abc import Iterator
 
 import trio
@@ -7,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 
 from rmqha import __version__
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.certificates import first_to_expire, why_kept
+from rmqha.certificates import first_to_expire, not_valid_yet, why_kept
 from rmqha.metrics.families import counter, counters, gauge, gauges, histogram
 from rmqha.metrics.readiness import why_not_ready
 from rmqha.replication.catch_up_plan import PeerState
@@ -132,7 +133,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "inodes": store.cleaner.inodes.trouble,
         "disk_unknown": store.cleaner.disk_unknown,
         "crowded": broker.server is not None and broker.server.crowded(now=trio.current_time()),
-        "certificates": why_kept(),
+        "certificates": why_kept() or not_valid_yet(now_s=time.time()) is not None,
         "accounts": facts.get("credentials_kept") or (permissions is not None and permissions.not_read),
         "doubt": facts.get("doubt"),
         "group_clashes": apart,
@@ -157,7 +158,7 @@ def deleted_early(broker: BrokerController) -> Iterator[Metric]:
 def certificate(_broker: BrokerController) -> Iterator[Metric]:
     """Of those that this process shows, the one that ends first; nothing without TLS."""
     first = first_to_expire()
-    ends: dict[tuple[str, ...], float] = {} if first is None else {(first.path,): first.at_s}
+    ends: dict[tuple[str, ...], float] = {} if first is None else {(first.path,): first.ends_s}
     meaning = "When the certificate that ends first does, since 1970."
     yield gauges("rmqha_certificate_expires_timestamp_seconds", meaning, ["path"], ends)
 

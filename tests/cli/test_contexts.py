@@ -103,6 +103,8 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(contexts: Path
         ("[prod]\nbroker = 1", "neither an address nor a list"),
         ("[prod]\nbroker = []", "neither an address nor a list"),
         ("[prod]\nbroker = 'a:b'", "port"),
+        ("[prod]\nbroker = ''", "the context prod: no address is given"),
+        ("[prod]\nbroker = [' ', ';']", "the context prod: no address is given"),
     ],
 )
 def test_a_file_that_says_something_else(text: str, told: str, contexts: Path, capsys: Output) -> None:

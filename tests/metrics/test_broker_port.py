@@ -1,6 +1,8 @@
 """What a broker tells monitoring is true, from before its recovery to its end."""
 
+import gc
 import json
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +13,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha import certificates
+from rmqha.certificates import Certificates, TlsOptions
 from rmqha.cli.pages import Page
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -32,6 +35,8 @@ pytest.importorskip("prometheus_client", reason="prometheus-client is in the ext
 from rmqha.metrics.http_server import HttpServer
 from rmqha.metrics.port import MetricsPort, open_port
 from tests.metrics.scrapes import scraped, settings, value
+
+trustme = pytest.importorskip("trustme", reason="trustme is in the extra [dev]")
 
 LISTEN = settings()
 
@@ -514,6 +519,27 @@ async def test_certificates_that_could_not_be_read_again_are_a_reason_until_they
         verdict = judge(await status_of(client))
     assert verdict.level == "degraded"
     assert any(reason in told and Page.CERTIFICATES in told for told in verdict.reasons)
+
+
+async def test_a_certificate_that_is_not_valid_yet_is_a_reason(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """As where the clock of who made it is ahead: nobody trusts it, and the broker alone takes it for good."""
+    path, begins = str(tmp_path / "early.pem"), datetime.now(tz=UTC) + timedelta(days=2, hours=1)
+    issued = trustme.CA().issue_cert("a", not_before=begins, not_after=begins + timedelta(days=90))
+    issued.private_key_and_cert_chain_pem.write_to_path(path)
+    shown = [Certificates(TlsOptions(path, path))]
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, scraped(broker, machine.net) as monitoring, machine.client() as client:
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 1
+        verdict = judge(await status_of(client))
+        shown.clear()
+        gc.collect()
+        await trio.sleep(2)
+        assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 0
+        assert (await status_of(client))["certificate"] is None
+    assert verdict.level == "degraded"
+    (reason,) = [told for told in verdict.reasons if path in told]
+    assert "only: nobody trusts it" in reason
+    assert Page.CERTIFICATES in reason
 
 
 async def test_a_store_that_failed_for_good_says_that_it_needs_a_restart(autojump_clock: MockClock) -> None:

@@ -1,8 +1,8 @@
-"""Until when a certificate is valid: as another library reads it, and who is told when it ends."""
+"""From when on and until when a certificate is valid: as another library reads it, and who is told when it is not."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 import pytest
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from rmqha import certificates
-from rmqha.certificate_expiry import expires_at
-from rmqha.certificates import Certificates, Expiry, TlsOptions, expiry, first_to_expire
+from rmqha.certificate_validity import valid_between
+from rmqha.certificates import Certificates, TlsOptions, Validity, first_to_expire, not_valid_yet, validity
+from rmqha.cli.broker_conf import certificate_notes
 from rmqha.cli.doctor_host import check_certificates
 from rmqha.cli.finding import FAIL, OK, WARN
 from rmqha.cli.pages import Page
@@ -45,30 +46,38 @@ def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_both_kinds_of_time_are_read(end: datetime) -> None:
     """RFC 5280: UTCTime until 2049, GeneralizedTime behind it."""
-    issued = trustme.CA().issue_cert("a", not_before=datetime(2000, 1, 1, tzinfo=UTC), not_after=end)
-    assert expires_at(issued.cert_chain_pems[0].bytes().decode()) == end.timestamp()
+    begin = end.replace(year=end.year - 1, month=7)
+    issued = trustme.CA().issue_cert("a", not_before=begin, not_after=end)
+    assert valid_between(issued.cert_chain_pems[0].bytes().decode()) == (begin.timestamp(), end.timestamp())
 
 
-def test_of_a_chain_the_first_to_end_counts() -> None:
+def in_year(year: int) -> datetime:
+    return datetime(year, 1, 1, tzinfo=UTC)
+
+
+def test_of_a_chain_the_last_to_begin_and_the_first_to_end_count() -> None:
     authority = trustme.CA()
     pems = [
-        authority.issue_cert(name, not_after=datetime(year, 1, 1, tzinfo=UTC)).cert_chain_pems[0].bytes().decode()
-        for name, year in (("a", 2031), ("b", 2029), ("c", 2033))
+        authority.issue_cert(name, not_before=in_year(begin), not_after=in_year(end))
+        .cert_chain_pems[0]
+        .bytes()
+        .decode()
+        for name, begin, end in (("a", 2019, 2031), ("b", 2021, 2029), ("c", 2017, 2033))
     ]
-    assert expires_at("".join(pems)) == datetime(2029, 1, 1, tzinfo=UTC).timestamp()
+    assert valid_between("".join(pems)) == (in_year(2021).timestamp(), in_year(2029).timestamp())
 
 
 @given(st.one_of(st.text(max_size=50), st.binary(max_size=80).map(lambda raw: PEM.format(raw.hex()))))
-def test_what_is_no_certificate_ends_nothing(pem: str) -> None:
-    assert expires_at(pem) is None
+def test_what_is_no_certificate_has_no_times(pem: str) -> None:
+    assert valid_between(pem) is None
 
 
-def test_a_file_that_is_cut_or_gone_has_no_end(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_or_gone_has_none(tmp_path: Path) -> None:
     options = Pki(tmp_path).options("a")
     whole = Path(options.cert).read_text()
     for size in range(0, len(whole), 7):
-        expires_at(whole[:size] + "\n-----END CERTIFICATE-----")
-    assert expiry("") is expiry(str(tmp_path / "gone")) is None
+        valid_between(whole[:size] + "\n-----END CERTIFICATE-----")
+    assert validity("") is validity(str(tmp_path / "gone")) is None
 
 
 def put_in_place(options: TlsOptions, renewed: Any) -> None:
@@ -85,7 +94,9 @@ async def test_the_certificate_that_ends_first_is_the_processs_and_is_read_again
     put_in_place(second, renewed)
     await certificates.read_again()
     ends = soon.timestamp()
-    assert first_to_expire() == Expiry(second.cert, ends)
+    first_end = first_to_expire()
+    assert first_end is not None
+    assert (first_end.path, first_end.ends_s) == (second.cert, ends)
     with structlog.testing.capture_logs() as logs:
         warn_of_expiry(now_s=ends - 15 * DAY_S)
         warn_of_expiry(now_s=ends - 13 * DAY_S)
@@ -107,7 +118,7 @@ async def test_a_process_that_runs_on_tells_it_once_a_day(
     kept = Certificates(options)
     first = first_to_expire()
     assert first is not None
-    begun_at, wall = trio.current_time(), first.at_s - days * DAY_S
+    begun_at, wall = trio.current_time(), first.ends_s - days * DAY_S
     with structlog.testing.capture_logs() as logs, trio.move_on_after((days + 1.5) * DAY_S):
         await tell_of_expiry(now_s=lambda: wall + trio.current_time() - begun_at)
     told = [(one["event"], round(one["days_left"])) for one in logs]
@@ -159,3 +170,37 @@ def test_doctor_looks_at_the_certificates_of_both_ports(tmp_path: Path, ending: 
     told = {one.what: one.level for one in check_certificates(config(**keys))}
     wrong = f"{tmp_path}/{ending}.pem ends in 2 days"
     assert (len(told), [what for what, level in told.items() if level != OK]) == (2, [wrong])
+
+
+BEGINS: Final = datetime.now(tz=UTC).replace(microsecond=0) + timedelta(days=2)
+
+
+@pytest.fixture
+def early(tmp_path: Path) -> dict[str, str]:
+    """Keys of a configuration: of a certificate from a machine whose clock is two days ahead."""
+    path = str(tmp_path / "early.pem")
+    issued = trustme.CA().issue_cert("a", not_before=BEGINS, not_after=BEGINS + timedelta(days=90))
+    issued.private_key_and_cert_chain_pem.write_to_path(path)
+    return {"tlsMode": "enforcing"} | {f"tls{of}Path": path for of in ("Cert", "Key", "TrustCert")}
+
+
+def test_one_that_is_not_valid_yet_is_told_before_the_start(early: dict[str, str]) -> None:
+    found = {one.level: one.what for one in check_certificates(config(**early))}
+    assert "early.pem is valid in 2.0 days only" in found[FAIL]
+    (note,) = certificate_notes(config(**early), now_s=BEGINS.timestamp() - DAY_S)
+    assert "early.pem is valid in 1.0 days only: others refuse it" in note
+    assert certificate_notes(config(**early), now_s=BEGINS.timestamp()) == ()
+
+
+def test_and_while_it_is_shown(early: dict[str, str]) -> None:
+    """At a start and a SIGHUP; not once it is valid."""
+    options, begins_s = TlsOptions(early["tlsCertPath"], early["tlsKeyPath"]), BEGINS.timestamp()
+    kept = Certificates(options)
+    assert not_valid_yet(now_s=begins_s - 1) == Validity(options.cert, begins_s, begins_s + 90 * DAY_S)
+    assert not_valid_yet(now_s=begins_s) is None
+    with structlog.testing.capture_logs() as logs:
+        warn_of_expiry(now_s=begins_s - 1)
+        warn_of_expiry(now_s=begins_s)
+    ((event, level, valid_from),) = ((one["event"], one["log_level"], one["valid_from"]) for one in logs)
+    assert (event, level, valid_from) == ("certificates.not_valid_yet", "error", BEGINS.isoformat())
+    del kept

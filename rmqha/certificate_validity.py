@@ -1,6 +1,6 @@
-"""Until when a certificate is valid, which Python's ssl tells only of a peer's. Pure.
+"""From when on and until when a certificate is valid, which Python's ssl tells only of a peer's. Pure.
 
-Source: RFC 5280, section 4.1: of the DER that PEM wraps, as far as ``tbsCertificate.validity.notAfter``.
+Source: RFC 5280, section 4.1: of the DER that PEM wraps, as far as ``tbsCertificate.validity``.
 """
 
 import re
@@ -17,22 +17,29 @@ _SHORT_MAX: Final = 0x7F
 _CENTURY_FROM: Final = 50
 
 
-def expires_at(pem: str) -> float | None:
-    """When the first of a file's certificates ends, in seconds since 1970; None: nothing that can be read as one."""
+def valid_between(pem: str) -> tuple[float, float] | None:
+    """When the last of a file's certificates begins, and the first one ends, in seconds since 1970.
+
+    None: nothing that can be read as one.
+    """
     try:
-        return min((_not_after(ssl.PEM_cert_to_DER_cert(block)) for block in _BLOCK.findall(pem)), default=None)
+        times = [_validity(ssl.PEM_cert_to_DER_cert(block)) for block in _BLOCK.findall(pem)]
     except (ValueError, IndexError):
         return None
+    return (max(begin for begin, _ in times), min(end for _, end in times)) if times else None
 
 
-def _not_after(der: bytes) -> float:
+def _validity(der: bytes) -> tuple[float, float]:
     at = _content(der, _content(der, 0)[0])[0]
     if der[at] == _VERSION:
         at = _content(der, at)[1]
     for _ in range(_BEFORE_VALIDITY):
         at = _content(der, at)[1]
     not_before = _content(der, at)[0]
-    at = _content(der, not_before)[1]
+    return _time(der, not_before), _time(der, _content(der, not_before)[1])
+
+
+def _time(der: bytes, at: int) -> float:
     start, end = _content(der, at)
     text = der[start:end].decode("ascii")
     if der[at] == _UTC_TIME:
