@@ -59,6 +59,9 @@ for step in steps:
         stream(availableNow=True).awaitTermination()
     elif step == "restore":
         spark.sql(f"RESTORE TABLE {names.format('stream')} TO VERSION AS OF 0")
+    elif step == "rollback":
+        (first,) = spark.sql("SELECT snapshot_id FROM lake.db.stream.snapshots ORDER BY committed_at LIMIT 1").collect()
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('db.stream', {first.snapshot_id})")
     elif step.startswith("anew from "):
         options = {"startingOffsets": step.removeprefix("anew from ")}
         stream("checkpoint-2", options, availableNow=True).awaitTermination()
@@ -278,6 +281,22 @@ def test_after_a_restore_a_new_checkpoint_begins_where_the_copied_one_ended(
     anew = "anew from " + json.dumps({broker: position["offset"] for broker, position in begin.items()})
     restored, last = lakehouse.run(tmp_path, "restore", "rows", anew, "rows")
     assert restored["stream"] == rows[:MESSAGES]
+    assert last["stream"] == rows
+
+
+@pytest.mark.parametrize("lakehouse", [ICEBERG], ids=["iceberg"], indirect=True)
+def test_after_a_rollback_the_checkpoint_of_that_time_goes_on(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """As docs/lakehouse.md says: Iceberg looks for a batch among the snapshots that the table still goes back to."""
+    log, checkpoint, copy = LogWriter(tmp_path / "store"), tmp_path / "checkpoint", tmp_path / "copy"
+    rows = write(log)
+    lakehouse.run(tmp_path, "once")
+    shutil.copytree(checkpoint, copy)
+    rows += write(log)
+    lakehouse.run(tmp_path, "once")
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    rolled_back, last = lakehouse.run(tmp_path, "rollback", "rows", "once", "once", "rows")
+    assert rolled_back["stream"] == rows[:MESSAGES]
     assert last["stream"] == rows
 
 
