@@ -133,7 +133,8 @@ class PeerAsker:
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)
         broker_id = None if there is None or there.member is None else there.member.broker_id
-        return replace(answer, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached, broker_id=broker_id)
+        told = replace(answer, begin=None if there is None else there.min_offset, broker_id=broker_id)
+        return replace(told, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
 
     def _check_group(self, there: LogRange | None) -> None:
         if there is not None and there.member is not None and (why := self._why_apart(there.member)):

@@ -9,9 +9,12 @@ from rmqha.broker.classic.later_begin import later_begin
 from rmqha.cli.promotion import obstacles
 from rmqha.cli.verdict import Verdict, judge
 from tests.broker.machines import Machine, ask, send_request, status_of
-from tests.broker.test_pair import Pair
+from tests.broker.test_pair import SLAVE, Pair
+from tests.broker.test_tables_merged import MASTER, OTHER_SLAVE
 from tests.settings import clean_options
+from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_net import SimNet
 from tests.store.helpers import SEGMENT, Clock, commit_log, message, put, running
 
 
@@ -32,6 +35,29 @@ async def verdict_of(machine: Machine) -> Verdict:
 
 async def lose_first(broker: BrokerController) -> None:
     await commit_log(broker.store).queue.delete_first_in_thread()
+
+
+@pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
+async def test_a_master_that_lost_its_store_begins_where_the_group_s_log_does(
+    peers: str, autojump_clock: MockClock
+) -> None:
+    """The slave that has come farthest had deleted what has not expired, and the other one still holds that."""
+    net = SimNet()
+    master, short, long = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
+    async with master.broker(**MASTER) as broker, long.broker(**OTHER_SLAVE) as longest:
+        async with short.broker(**SLAVE):
+            await trio.sleep(10)
+            await fill(master)
+            await trio.sleep(20)
+        await fill(master)
+        await lose_first(longest)
+        await trio.sleep(20)
+        end = broker.store.max_offset
+        assert (longest.store.min_offset > 0, longest.store.max_offset) == (True, end)
+    master.disk = SimDisk(now_ms=WallClock())
+    async with short.broker(**SLAVE), long.broker(**OTHER_SLAVE), master.broker(**MASTER, haPeers=peers) as broker:
+        await trio.sleep(60)
+        assert (broker.store.min_offset, broker.store.max_offset) == (0, end)
 
 
 async def test_what_lacks_and_has_not_expired_is_told_also_after_a_restart(
