@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha import certificates, process
+from rmqha.certificates import TlsOptions
 from rmqha.errors import ConfigError
 from rmqha.tls import TlsNetwork, TlsStream
 from rmqha.transport import UntrustedPeerError
@@ -77,6 +78,38 @@ async def test_whom_a_connecting_side_trusts_is_read_again_too(
     with pytest.raises((UntrustedPeerError, ConnectionError)):
         await connected(clients)
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_the_systems_authorities_count_where_none_is_named_and_only_there(
+    side: str, pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_named: bool, autojump_clock: MockClock
+) -> None:
+    """Everybody can have a certificate of one of these: beside one's own authority they let everybody in."""
+    public = Pki(tmp_path, "public")
+    monkeypatch.setenv("SSL_CERT_FILE", str(public.trust))
+    theirs, own = ("10.0.0.1", HOST) if side == "server" else (HOST, "10.0.0.1")
+    stranger = replace(public.options(theirs), trust=str(pki.trust))
+    ours = replace(pki.options(own), trust=str(pki.trust) if is_named else "")
+    served, coming = (ours, stranger) if side == "server" else (stranger, ours)
+    assert await is_let_in(served, coming) is not is_named
+
+
+async def is_let_in(served: TlsOptions, coming: TlsOptions) -> bool:
+    """Whether both sides take the other's certificate."""
+    memory = MemoryNetwork(host="10.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.cancel_scope.deadline = trio.current_time() + 60
+        await start(nursery, TlsNetwork(memory, served))
+        try:
+            stream, _ = await connected(TlsNetwork(memory, coming))
+            await stream.send_all(b"hello")
+            return await receive(stream, 5) == b"hello"
+        except (OSError, trio.BrokenResourceError):
+            return False
+        finally:
+            nursery.cancel_scope.cancel()
+    raise AssertionError("neither of both came to an end")
 
 
 @pytest.mark.parametrize("bad", ["cert", "key", "trust"])
