@@ -33,6 +33,19 @@ def test_a_key_that_is_set_more_than_once_is_changed_each_time(text: str, end: s
     assert former[: text.count("\n")] == [line.removeprefix("#").strip() for line in text.splitlines()]
 
 
+@pytest.mark.parametrize("backslashes", range(6))
+@pytest.mark.parametrize("key", ["haMasterAddress", "brokerRole"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_what_is_not_changed_stays_whatever_the_value_before_it_ends_in(key: str, backslashes: int, end: str) -> None:
+    """Two backslashes are one that belongs to the value: the next line is a key of its own, and stays in effect."""
+    text = end.join([f"{key}=C:" + "\\" * backslashes, "brokerName=a", "haListenPort=1", ""]).encode()
+    former, _ = parse_properties(text)
+    kept = [(one.key, one.value) for one in former if one.key not in CHANGES]
+    changed, _ = parse_properties(edited(text, CHANGES, note="changed"))
+    assert [(one.key, one.value) for one in changed] == [*kept, ("brokerRole", "ASYNC_MASTER")]
+    assert ("haListenPort", "1") in kept
+
+
 def test_the_copy_of_the_former_file_is_whose_that_one_was(tmp_path: Path) -> None:
     """Changed by root, it was root's, with a mode by which the broker's user could not read it once it was put back."""
     path = tmp_path / "broker.conf"
