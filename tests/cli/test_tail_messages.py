@@ -1,5 +1,6 @@
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -171,6 +172,36 @@ async def test_each_time_that_no_broker_answers_is_told_once(
             told.append(([line for line in out.splitlines() if line.isdigit()], err.count("waiting for a broker")))
         nursery.cancel_scope.cancel()
     assert told == [(["0"], 1), (["1"], 1)]
+
+
+class BusyConsumer(FakeConsumer):
+    """In each queue a message comes right after it was asked where they end, and is polled together with older ones."""
+
+    async def seek_to_end(self) -> None:
+        await super().seek_to_end()
+        for queue, messages in self.log.items():
+            messages.append(message(queue, len(messages)))
+
+    async def poll(self) -> list[MessageExt]:
+        await trio.sleep(1)
+        return await super().poll()
+
+
+@pytest.mark.parametrize("start", [Start(), Last(10), Offset(0), Time(0), End()])
+async def test_what_comes_while_stored_messages_are_read_is_printed_by_who_follows(
+    start: Place, capsys: Output, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Once each: what is polled too early is put aside, and has to be read again."""
+
+    @asynccontextmanager
+    async def open_consumer(*_arguments: object, **_options: object) -> AsyncIterator[FakeConsumer]:
+        yield BusyConsumer()
+
+    monkeypatch.setattr("rmqha.cli.tail_messages.open_consumer", open_consumer)
+    with trio.move_on_after(60):
+        assert await tail_messages(TailPlan(**FIELDS | {"start": start, "follow": True})) is None
+    stored = [] if isinstance(start, End) else [*bodies(0, range(5)), *bodies(1, range(5))]
+    assert sorted(capsys.readouterr().out.split()) == sorted([*stored, "0-5", "1-5"])
 
 
 async def test_a_queue_that_appears_meanwhile_is_for_the_next_time(capsys: Output) -> None:
