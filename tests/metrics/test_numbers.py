@@ -193,6 +193,21 @@ async def test_a_group_lacks_what_is_in_all_queues_that_are_read(write_queues: i
     assert value(samples, "rocketmq_consumer_offset", topic="t", group="g") == 9
 
 
+@pytest.mark.parametrize(("read_queues", "write_queues"), [(4, 1), (1, 4), (4, 8), (8, 4)])
+async def test_a_topics_end_is_that_of_all_its_queues(
+    read_queues: int, write_queues: int, autojump_clock: MockClock
+) -> None:
+    """It fell when a topic was made smaller, though nothing had gone: a rate of it told of no end of messages."""
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, machine.client() as client, scraped(broker, machine.net) as monitoring:
+        await change_topic(client, read_queues=4, write_queues=4)
+        for queue_id in (0, 1, 3, 3):
+            await ask(client, send_request(b"x", queue_id=queue_id))
+        await change_topic(client, read_queues=read_queues, write_queues=write_queues)
+        await trio.sleep(15)
+        assert value(await monitoring.scrape(), "rocketmq_producer_offset", topic="t") == 4
+
+
 async def change_topic(client: RemotingClient, *, read_queues: int, write_queues: int) -> None:
     header = CreateTopicRequestHeader("t", read_queues, write_queues, 6, "SINGLE_TAG", 0)
     fields = encode_header(header) | {"defaultTopic": "TBW102", "order": "false"}
