@@ -1,6 +1,7 @@
 """The page for Prometheus: made once a second at most, in turns, and whole as far as it can be."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import trio
@@ -63,6 +64,19 @@ async def test_however_many_ask_it_is_made_once_a_second(autojump_clock: MockClo
         assert sources.made == 1
         await trio.sleep(FRESH_S)
         assert read(await page.text())["made[]"] == sources.made == 2
+
+
+async def test_who_waited_for_a_page_gets_it_however_long_it_took(autojump_clock: MockClock) -> None:
+    """A large broker's takes seconds: each who waited would have it made once more, one after the other."""
+    sources = Sources()
+    page = MetricsPage(sources, prepare=partial(trio.sleep, 5 * FRESH_S))
+    with capture_logs():
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(page.text)
+        assert sources.made == 1
+        await trio.sleep(FRESH_S / 2)
+        assert read(await page.text())["made[]"] == 1, "it is fresh from its end on"
 
 
 async def test_a_bug_costs_one_source(autojump_clock: MockClock) -> None:
