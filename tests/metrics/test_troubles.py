@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
+from weakref import WeakSet
 
 import pytest
 from trio.testing import MockClock
@@ -10,6 +11,7 @@ from trio.testing import MockClock
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
 pytest.importorskip("prometheus_client", reason="prometheus-client is in the extra [web]")
 
+from rmqha import certificates
 from rmqha.metrics import broker_families
 from rmqha.replication.catch_up_plan import PeerState
 from tests.metrics.test_numbers import told
@@ -82,6 +84,7 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def keep(why: str) -> None:
         monkeypatch.setattr(broker_families, "why_kept", lambda: why)
 
+    monkeypatch.setattr(certificates, "_in_use", WeakSet())
     keep("")
     return keep
 
