@@ -138,15 +138,20 @@ async def test_what_an_earlier_try_left_unknown_is_not_called_not_sent(autojump_
         assert isinstance(caught.value.__cause__, RemotingConnectError)
 
 
-@pytest.mark.parametrize("then", ["refused", "gone"])
+@pytest.mark.parametrize("then", ["refused", "refused for good", "gone"])
 async def test_what_a_leader_could_not_confirm_is_not_called_not_stored(then: str, autojump_clock: MockClock) -> None:
-    """It answered SYSTEM_ERROR, as no majority had the message in time, and led no more at the next try."""
+    """It answered SYSTEM_ERROR, as no majority had the message in time, and led no more at the next try.
+
+    Or the next one has other limits, and takes no such message at all.
+    """
     network, broker = MemoryNetwork(), FakeBroker()
     broker.topics["T"] = 1
     async with producing(network, broker.address) as (producer, nursery):
         nursery.start_soon(broker.run, network)
         await trio.testing.wait_all_tasks_blocked()
         broker.answers = [ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE]
+        if then == "refused for good":
+            broker.answers[1] = ResponseCode.MESSAGE_ILLEGAL
         if then == "gone":
             broker.answers = [ResponseCode.SYSTEM_ERROR] * 2
 
@@ -156,9 +161,9 @@ async def test_what_a_leader_could_not_confirm_is_not_called_not_stored(then: st
 
             nursery.start_soon(die)
         with pytest.raises(MQBrokerError) as caught:
-            await producer.send(MESSAGE, retries=1 if then == "refused" else 2)
+            await producer.send(MESSAGE, retries=2 if then == "gone" else 1)
         assert caught.value.code == ResponseCode.SYSTEM_ERROR
-        assert isinstance(caught.value.__cause__, MQBrokerError if then == "refused" else RemotingConnectError)
+        assert isinstance(caught.value.__cause__, RemotingConnectError if then == "gone" else MQBrokerError)
 
 
 @pytest.mark.parametrize("how", ["send", "pipeline"])
