@@ -8,6 +8,7 @@ from trio.testing import MockClock
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.consumer_ids_change_listener import ConsumerIdsChangeListener
 from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupManager
 from rmqha.broker.tables.untold_topics import UntoldTopics
 from rmqha.codec.heartbeat import ConsumerData
@@ -28,10 +29,12 @@ class Deaf:
         return True
 
 
-def listening() -> tuple[ConsumerManager, ConsumerIdsChangeListener]:
+def listening(saved: Watermark | None = None, **untold: int) -> tuple[ConsumerManager, ConsumerIdsChangeListener]:
+    """The retry topics of these groups are ``untold``, each till so many topics are saved."""
     consumers, groups = ConsumerManager(), SubscriptionGroupManager(Role(), auto_create=True, now_ms=lambda: 0)
-    untold = UntoldTopics(Watermark(), save=lambda: None)
-    return consumers, ConsumerIdsChangeListener(consumers, groups, untold, is_enabled=True)
+    topics = UntoldTopics(saved or Watermark(), save=lambda: None)
+    topics.numbers = {RETRY_GROUP_TOPIC_PREFIX + group: number for group, number in untold.items()}
+    return consumers, ConsumerIdsChangeListener(consumers, groups, topics, is_enabled=True)
 
 
 def test_groups_that_are_gone_are_not_kept_to_be_told() -> None:
@@ -79,3 +82,20 @@ async def test_who_comes_in_the_pause_after_the_others_were_told_is_told_of(
     consumers.register(ConsumerData("g"), ClientChannelInfo(second, "second"))
     await trio.sleep(1)
     assert (first.told, second.told) == (2, 1)
+
+
+async def test_a_group_that_its_first_member_left_at_once_is_told_of_those_who_come(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Nobody was there any more when its retry topic was known: it counted as waiting for that for ever."""
+    saved = Watermark()
+    consumers, listener = listening(saved, g=1)
+    nursery.start_soon(listener.run)
+    members: list[Any] = [Deaf() for _ in range(3)]
+    consumers.register(ConsumerData("g"), ClientChannelInfo(members[0], "c"))
+    consumers.forget_member(members[0])
+    saved.advance(1)
+    for member in members[1:]:
+        consumers.register(ConsumerData("g"), ClientChannelInfo(member, "c"))
+        await trio.sleep(1)
+    assert [member.told for member in members] == [0, 2, 1]
