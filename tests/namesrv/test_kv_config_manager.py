@@ -94,6 +94,18 @@ async def test_one_host_leaves_room_for_others(disk: SimDisk, monkeypatch: pytes
     kept.put_kv_config("n", "k", value="v" * 1000, host="greedy")
 
 
+async def test_a_value_is_on_the_account_of_who_stored_it_last(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is another one: of what was forgotten of them, each would have less room for ever."""
+    monkeypatch.setattr(kv_config_manager, "SIZE_MAX", 10_000)
+    kept = manager(disk)
+    for _ in range(20):
+        for host in ("one", "other", "other"):
+            kept.put_kv_config("n", "k", value="v" * 300, host=host)
+        kept.delete_kv_config("n", "k")
+    for host in ("one", "other"):
+        kept.put_kv_config("n", host, value="v" * 500, host=host)
+
+
 async def test_what_was_in_the_file_counts(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the file would grow by as much as it may have with each start."""
     monkeypatch.setattr(kv_config_manager, "SIZE_MAX", 1000)
