@@ -190,6 +190,20 @@ async def test_nothing_is_asked_after_close(autojump_clock: MockClock) -> None:
             await client.invoke(RemotingCommand(1), timeout_s=3)
 
 
+async def test_nothing_is_asked_of_a_peer_that_takes_nothing_any_more(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Its answers are read for a moment yet; of what was asked meanwhile nobody knew whether it had been sent."""
+    ours, _ = memory_connection()
+    client = RemotingClient(ours, ADDRESS)
+    nursery.start_soon(client.run)
+    ours.outgoing.broken = True
+    client.put(RemotingCommand(1).encode())
+    await trio.sleep(0.1)
+    with pytest.raises(RemotingConnectError):
+        await client.invoke(RemotingCommand(1), timeout_s=3)
+
+
 async def test_it_remembers_when_the_peer_was_last_heard(autojump_clock: MockClock) -> None:
     async with connected() as (_, _, client):
         await trio.sleep(50)
