@@ -45,7 +45,7 @@ async def test_an_answer_is_made_once_the_one_before_is_taken(nursery: trio.Nurs
 
     for name, client in (("deaf", deaf), ("deaf", deaf), ("other", other)):
         answers.answer(client, RemotingCommand(1), partial(make, name))  # type: ignore[arg-type]
-    await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()  # trio begins tasks in any order
     assert (made, deaf.answered, other.answered) == (["other"], 0, 1)
     deaf.has_taken.set()
     await trio.testing.wait_all_tasks_blocked()
