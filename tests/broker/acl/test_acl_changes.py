@@ -126,6 +126,17 @@ async def test_what_a_change_does_not_name_stays_but_for_admin(home: str) -> Non
         assert text.index("producer") < text.index("administrator") < text.index("admin: true", 200)
 
 
+async def test_the_last_permission_of_a_list_can_be_taken_away(home: str) -> None:
+    """What is named and empty is not what is not named."""
+    one = open_to_changes(home)
+    async with one.broker(), one.client() as client:
+        assert await code_of(client, send_request(b"x"), PRODUCER) == ResponseCode.SUCCESS
+        fields = {"accessKey": "producer", "topicPerms": ""}
+        assert (await changed(client, UPDATE, fields)).code == ResponseCode.SUCCESS
+        assert await code_of(client, send_request(b"x"), PRODUCER) == ResponseCode.SYSTEM_ERROR
+    assert files_of(home)[f"{home}/conf/plain_acl.yml"].decode().count("t=PUB") == 0
+
+
 async def test_an_account_is_changed_where_it_is_and_files_count_their_changes(home: str) -> None:
     beside = home_with(Path(home), "accounts:\n" + account("elsewhere"), name="acl/team.yml")
     one, default = open_to_changes(home), f"{home}/conf/plain_acl.yml"
