@@ -128,6 +128,25 @@ async def test_who_ends_at_the_first_place_what_a_former_master_wrote_again_ends
         assert asked == []
 
 
+async def test_what_a_former_master_said_of_places_that_this_one_gives_out_anew_counts_no_more(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """Its log reached further: half messages that came to lie there instead were passed, and nobody was asked."""
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        broker.role.become(RoleKind.SLAVE, master="10.0.0.2:10911", term=1)
+        for topic in (HALF_TOPIC, OP_TOPIC):
+            broker.offsets.commit_offset(CONSUMER_GROUP, topic, 0, offset=5)
+        broker.role.become(RoleKind.MASTER, term=2)
+        await producer.join()
+        await producer.prepare(b"money")
+        half, message = await producer.wait_asked(1)
+        assert message.body == b"money"
+        await producer.end(half, COMMIT)
+        await trio.sleep(20)
+        assert len(producer.asked) == 1
+        assert broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0) == 2
+
+
 async def test_a_clock_that_was_set_back_holds_up_no_questions(
     machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
