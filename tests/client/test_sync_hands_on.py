@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any, Final
 
 import pytest
+import trio
 
 from rmqha.client import Consumer, Producer, SyncConsumer, SyncProducer, open_consumer, open_producer, sync
 
@@ -183,6 +184,22 @@ def test_messages_are_taken_as_they_are_sent_and_not_all_before(
         assert handed_over == [256, 256]
         next(client.send_many(endless(), window=20))
         assert handed_over[-1] == 20
+
+
+async def test_what_comes_at_the_moment_when_nobody_waits_any_more_is_given_back_once() -> None:
+    """Messages of a poll that a ctrl-c met just then came to nobody, and were committed."""
+    given_back = list[str]()
+
+    async def answer_too_late() -> str:
+        await trio.lowlevel.checkpoint()
+        call.abandon()
+        return "messages"
+
+    call = sync._Call(answer_too_late, on_unclaimed=given_back.append)
+    await call.run()
+    assert given_back == ["messages"]
+    call.abandon()
+    assert given_back == ["messages"]
 
 
 @pytest.mark.parametrize(("plain", "_of", "_opening"), KINDS)
