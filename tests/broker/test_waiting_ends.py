@@ -1,16 +1,22 @@
 """Ends of transactions that wait are counted, also while a mark is looked for: so many may wait, and no more."""
 
 from collections import Counter
+from math import inf
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from rmqha.broker.processors import end_transaction_processor
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.transaction.half_message import HALF_TOPIC
+from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.codec.codes import ResponseCode
 from tests.broker.machines import Machine
 from tests.broker.producers import COMMIT, end_request, producer_of, seen
 from tests.broker.test_ends_that_come_again import end_all, few_are_remembered
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import running
 
 
 async def test_as_many_may_wait_after_marks_were_looked_for_as_before(
@@ -33,3 +39,25 @@ async def test_as_many_may_wait_after_marks_were_looked_for_as_before(
                 await producer.heard.wait()
         codes = Counter(producer.answers[frame.opaque].code for frame in frames)
         assert codes == {ResponseCode.SUCCESS: 5, ResponseCode.SYSTEM_BUSY: 15}
+
+
+async def test_half_messages_that_come_while_others_are_told_of_are_told_of_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Many may wait, and are told in turns: what came meanwhile was told with the next one that came, or never."""
+    told = list[int]()
+    async with running(SimDisk().mount()) as store:
+        bridge = TransactionalMessageBridge(store, ConsumerOffsetManager())
+        (*_, arrive) = store.queues.on_arrival
+
+        def on_visible(_is_visible: bool, queue_end: int) -> None:
+            told.append(queue_end)
+            if len(told) == 50:
+                arrive(HALF_TOPIC, 0, 2)
+
+        for place in [*[0] * 100, 1]:
+            bridge.when_visible(place, inf, on_visible)
+        nursery.start_soon(bridge.run)
+        arrive(HALF_TOPIC, 0, 1)
+        await trio.sleep(1)
+        assert (len(told), told[-1]) == (101, 2)
