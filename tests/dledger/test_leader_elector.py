@@ -432,6 +432,21 @@ def test_nobody_leads_a_term_in_which_it_voted_for_another() -> None:
     assert state.curr_vote_for == "n0"
 
 
+@pytest.mark.parametrize("result", [VoteResult.ACCEPT, VoteResult.REJECT_TERM_NOT_READY])
+def test_who_may_not_vote_for_itself_asks_in_another_term_and_no_more_often(result: VoteResult) -> None:
+    """Its log was dropped for a leader's that had more: with the others' votes it would ask for ever, in one term."""
+    state = state_of(vote_floor=(4, 11))
+    member, terms = elector(state), list[int]()
+    for now in range(1000):
+        asked = member.tick(now=now / 100)
+        terms += {out.request.term for out in asked}
+        for out in asked:
+            member.on_vote_answer(out.peer, out.number, VoteResponse(result, out.request.term), now=now / 100)
+    assert state.role is Role.CANDIDATE
+    assert terms == [*range(5, 5 + len(terms))]
+    assert len(terms) <= 10 / OPTIONS.min_vote_interval_s
+
+
 def test_a_group_of_one_leads_itself() -> None:
     state = MemberState("n0")
     member = elector(state, peers=frozenset({"n0"}))
