@@ -170,6 +170,27 @@ def test_who_refuses_twice_is_cut_though_it_had_more_when_it_was_compared_before
     assert PushType.TRUNCATE in seen
 
 
+def test_what_was_equal_before_the_connection_ended_is_not_cut_to() -> None:
+    """The follower may be another by now, or have lost its disk: its log would begin with what it never compared."""
+    store = leader(SimDisk().mount())
+    put(store, *[b"x"] * 20)
+    follower, equal = Follower(store), False
+    while not equal:
+        (compare,) = follower.poll()
+        assert compare.type is PushType.COMPARE
+        equal = compare.first_entry_index <= 5
+        code = Code.SUCCESS if equal else Code.INCONSISTENT_STATE
+        response = PushEntryResponse(code, compare.term, compare.first_entry_index, 1, 0, 19)
+        follower.dispatcher.on_answer(compare, response, now=0)
+    follower.dispatcher.on_disconnected(now=0)
+    asked = list[PushEntryRequest]()
+    while kinds(asked[-1:]) != [PushType.TRUNCATE]:
+        asked += follower.poll()
+        follower.answer(asked[-1:])
+    assert asked[-1].first_entry_index == 0
+    follower.converge()
+
+
 def test_who_has_deleted_what_was_equal_is_cut_to_its_first_entry() -> None:
     """What it has is a deposed leader's; what it had before that is committed, and it would not be cut to that."""
     store = leader(SimDisk().mount())
