@@ -122,6 +122,20 @@ def test_who_differs_from_what_a_quorum_goes_on_with_is_not_to_lead(
     assert not pushed.handler.is_outvoted
 
 
+def test_what_a_quorum_had_of_a_former_leader_proves_nothing_for_the_next() -> None:
+    """Who follows that one alone, and has what the group committed, would not lead either: nobody would."""
+    entries = put(leader(SimDisk().mount()), b"one", b"two", b"three")
+    pushed = Pushed()
+    pushed.push(PushType.TRUNCATE, entries[0])
+    assert pushed.push(PushType.APPEND, *entries[1:], commit_index=2) == Code.SUCCESS
+    assert pushed.push(PushType.COMMIT, commit_index=2) == Code.SUCCESS
+    follow(pushed.store, 2)
+    for _ in range(3):
+        assert pushed.push(PushType.TRUNCATE, entries[0], term=2, commit_index=2) == Code.INCONSISTENT_STATE
+        assert pushed.handler.diverged is not None
+        assert not pushed.handler.is_outvoted
+
+
 def test_who_is_asked_to_cut_by_a_leader_that_compares_where_it_had_stopped_may_lead() -> None:
     """Its log may be the longest there is, and that leader lost before it compares at its own end."""
     pushed, entries = diverged_from_the_next_leader(committed=1, later=2)
