@@ -1,6 +1,7 @@
 """What a leader's pusher knows of its waiting, and what a push may have."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -10,7 +11,7 @@ from rmqha.dledger.push_entry import PushEntryRequest, PushType
 from rmqha.dledger.push_wire import decode_push, encode_push
 from rmqha.errors import RemoteProtocolError
 from tests.dledger.defaults import pusher_options
-from tests.dledger.members import leader, put
+from tests.dledger.members import lead, leader, put
 from tests.sim.sim_disk import SimDisk
 
 
@@ -29,6 +30,21 @@ def test_a_leader_waits_since_anything_was_committed_last() -> None:
     pusher.checker.update_peer_water_mark("n1", 0)
     assert pusher.advance(now=5)
     assert (store.committed_index, pusher.waits_since) == (0, 5)
+
+
+def test_who_leads_no_more_waits_for_no_majority() -> None:
+    """Status would tell of a follower that what was sent waits, and of its next leadership that it does so since."""
+    store = leader(SimDisk(latency_s=(0, 0)).mount())
+    pusher = DLedgerEntryPusher[int](store, frozenset({"n0", "n1", "n2"}), options=pusher_options(acks_flushed=False))
+    for now, term in ((0, 1), (9, 2)):
+        lead(store, term)
+        assert pusher.begin_leading()
+        pusher.append(b"one", lambda _entry, _code: None, now=now)
+        pusher.advance(now=now)
+        assert pusher.waits_since == now
+        store.member_state.change_to_candidate()
+        assert pusher.end_leading()
+        assert pusher.waits_since == inf
 
 
 def test_what_is_committed_by_the_time_that_its_waiting_ends_has_succeeded() -> None:
