@@ -4,6 +4,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.dledger.member_lists import MemberLists
 from rmqha.dledger.rival_members import RivalMembers
@@ -40,3 +42,19 @@ def test_who_has_found_the_right_process_meanwhile_tells_of_another_one_anew() -
     assert rivals.of("n0") is None
     tell("another", 1)
     assert rivals.of("n0") == ("n1", ADDRESSES["n0"])
+
+
+def test_a_member_that_is_another_process_each_time_it_is_asked_fills_no_memory() -> None:
+    """What listens at its address says what it likes, each second, for as long as this member runs."""
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy does not count allocations")
+    rivals = RivalMembers("n0", "mine", ADDRESSES)
+    tracemalloc.start()
+    try:
+        for number in range(5000):
+            process, other = f"{number:064}", f"{-number - 1:064}"
+            rivals.note("n1", ADDRESSES, MemberStatus(process=process, counted={"n0": "mine", "n2": other}))
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (rivals.process_of("n1"), rivals.counts_unknown("n1")) == (process, True)
+    assert kept_bytes < 50_000
