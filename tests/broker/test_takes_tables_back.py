@@ -1,8 +1,9 @@
 """TakesTablesBack by itself: what it remembers of each peer."""
 
 import errno
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
+from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.store_note import StoreNote
 from tests.sim.sim_disk import SimDisk
 
@@ -31,9 +33,13 @@ class Tables:
         self.failures = list[str]()
         self.asked_before = list[int]()
         self.heard = list[HeardLogs]()
+        self.ends: Mapping[QueueKey, int] | None = None
 
-    async def merge(self, _address: str, *, heard: HeardLogs, **_how: object) -> Merged:
+    async def merge(
+        self, _address: str, *, heard: HeardLogs, ends: Mapping[QueueKey, int] | None = None, **_how: object
+    ) -> Merged:
         self.heard.append(heard)
+        self.ends = ends
         return Merged(self.failures.pop() if self.failures else "")
 
     async def learn(self, *, before: int) -> bool:
@@ -62,9 +68,14 @@ def taking_back(
     had_topics: bool = True,
     trouble: str = "",
     are_ends_saved: bool = True,
+    ends: Mapping[QueueKey, int] | None = None,
 ) -> TakesTablesBack:
     """Of a master whose log goes to 100, and that lacks nothing but what is ``lost``, or its ``notes`` say."""
-    queues = SimpleNamespace(ends_before=lambda _offset, *, start, count: {}, known_ends={})
+
+    def ends_before(_offset: int, *, start: int, count: int) -> dict[QueueKey, int]:
+        return dict(islice((ends or {}).items(), start, start + count))
+
+    queues = SimpleNamespace(ends_before=ends_before, known_ends={})
     store: Any = SimpleNamespace(
         min_offset=begin,
         max_offset=100,
@@ -147,6 +158,15 @@ async def test_tables_that_are_here_are_as_late_as_the_log(how: dict[str, Any], 
     for _ in range(2):
         await takes_back.take(PEER, LogRange(0, 90, checks_reports=False), is_longer=False)
     assert [heard.end for heard in tables.heard] == [end, end]
+
+
+async def test_the_end_of_each_queue_is_known_before_a_shorter_peer_tells_where_groups_are() -> None:
+    """No offset counts beyond it: of queues whose end were missing groups would begin at 0 again."""
+    ends = {("topic", number): number + 1 for number in range(250)}
+    takes_back = taking_back(tables := Tables(), had_topics=False, ends=ends)
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 90, checks_reports=True), is_longer=False)
+    assert tables.ends == ends
 
 
 async def test_an_empty_peer_is_heard_while_the_log_is_being_dispatched() -> None:
