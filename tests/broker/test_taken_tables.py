@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from errno import ENOSPC
+from math import inf
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -10,6 +12,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic.taken_tables import TakenTables
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
@@ -20,6 +23,7 @@ from rmqha.errors import StoreWriteError
 from rmqha.store.store_note import StoreNote
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.test_pair import SLAVE, status
+from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 
 MASTER = {"brokerRole": "ASYNC_MASTER"}
@@ -310,6 +314,25 @@ async def test_so_does_one_that_was_started_again_meanwhile(group: Group, autoju
         assert "has not had all of its master's" not in str((await verdict_of(group.master)).reasons)
         assert await lack_of(group.whole) is None
     assert not [name for name in group.whole.disk.files if name.endswith("TablesLost")]
+
+
+async def test_short_times_without_the_masters_tables_do_not_add_up(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """What was missed came with the next round: only after a whole minute tables are of before."""
+    disk = SimDisk(latency_s=(0, 0)).mount()
+    disk.makedirs("/store")
+    taken = SimpleNamespace(taken_at=-inf, failure="", are_its_lost=False, rounds=0)
+    tables = TakenTables("/store", SimpleNamespace(disk=disk), None, taken, is_slave=True)  # type: ignore[arg-type]
+    nursery.start_soon(tables.run, lambda: True)
+    for _ in range(3):
+        for taken.failure in ("the master is busy", ""):
+            await trio.sleep(40)
+            assert not tables.lack
+    taken.failure = "the master is busy"
+    await trio.sleep(70)
+    assert tables.lack
+    nursery.cancel_scope.cancel()
 
 
 async def test_a_line_that_breaks_again_and_again_makes_no_slave_s_tables_newer(
