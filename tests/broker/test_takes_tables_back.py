@@ -34,6 +34,7 @@ class Tables:
         self.asked_before = list[int]()
         self.heard = list[HeardLogs]()
         self.ends: Mapping[QueueKey, int] | None = None
+        self.knows_ends = True
 
     async def merge(
         self, _address: str, *, heard: HeardLogs, ends: Mapping[QueueKey, int] | None = None, **_how: object
@@ -44,7 +45,7 @@ class Tables:
 
     async def learn(self, *, before: int) -> bool:
         self.asked_before.append(before)
-        return True
+        return self.knows_ends
 
 
 async def nothing(*_args: object) -> None:
@@ -158,6 +159,27 @@ async def test_tables_that_are_here_are_as_late_as_the_log(how: dict[str, Any], 
     for _ in range(2):
         await takes_back.take(PEER, LogRange(0, 90, checks_reports=False), is_longer=False)
     assert [heard.end for heard in tables.heard] == [end, end]
+
+
+@pytest.mark.parametrize("had_topics", [True, False])
+async def test_a_longer_log_waits_until_its_peer_says_where_queues_end(
+    autojump_clock: MockClock, *, had_topics: bool
+) -> None:
+    """It may be busy for a moment: without that the places of queues that hold nothing by now are given again.
+
+    A master that has tables waits 20 s for it; one that lost them would have nothing to go on with.
+    """
+    takes_back, there = taking_back(tables := Tables(), had_topics=had_topics), LogRange(0, 200, checks_reports=True)
+    await takes_back.note_loss()
+    tables.knows_ends = False
+    for waits_s, is_refused in ((0, True), (19, True), (2, not had_topics)):
+        await trio.sleep(waits_s)
+        with pytest.raises(RemoteProtocolError, match="where its queues end") if is_refused else nullcontext():
+            await takes_back.take(PEER, there, is_longer=True)
+        assert takes_back.told_by == set()
+    tables.knows_ends = True
+    await takes_back.take(PEER, there, is_longer=True)
+    assert takes_back.told_by == {str(PEER)}
 
 
 async def test_the_end_of_each_queue_is_known_before_a_shorter_peer_tells_where_groups_are() -> None:
