@@ -224,6 +224,9 @@ async def test_what_is_deleted_of_a_queue_changes_while_it_is_built(
         of_all = [put_before[number] + put_meanwhile[number] + put_after[number] for number in range(2)]
         assert offsets(store, 0) == (put_after[0] if becomes == "deleted again" else of_all[0])
         assert offsets(store, 1) == of_all[1]
+        strays = [queue for queue in store.queues.dirty if store.queues.find(queue.topic, queue.queue_id) is not queue]
+        assert not strays, "once their files are gone they cannot be flushed, and the checkpoint stays where it is"
+    assert not device.mount().exists("/store/abort")
 
 
 @pytest.mark.parametrize("comes", ["before", "while it is put aside", "while it is lost"])
