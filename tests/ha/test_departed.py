@@ -1,5 +1,6 @@
 """When slaves go: one line in the log, one when they are back, and who they were."""
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -204,6 +205,22 @@ async def test_a_slave_that_comes_back_from_another_address_is_no_longer_missed(
     assert [gone.name for gone in service.info().departed] == ["pair/1"]
     service.name_slave("10.0.0.3", back.stream.local_port, "pair/1")
     assert service.info().departed == ()
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_send_that_waits_for_two_slaves_is_answered_when_they_say_that_they_are_two(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """While nothing more is sent no report follows: it timed out. Both are on the host of a trial."""
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log, ha_options(in_sync_replicas=3))
+    slaves = [await slave_from("127.0.0.1", nursery, network, service) for _ in range(2)]
+    answers: list[tuple[bool, int]] = []
+    service.group_transfer.acked.add(len(DATA), inf, lambda *answer: answers.append(answer))
+    assert answers == [], "they may be one"
+    for number, slave in enumerate(slaves, 1):
+        service.name_slave("127.0.0.1", slave.stream.local_port, f"pair/{number}")
+    assert answers == [(True, len(DATA))]
     nursery.cancel_scope.cancel()
 
 
