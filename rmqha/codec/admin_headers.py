@@ -37,12 +37,17 @@ class GetConsumeStatsRequestHeader:
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsetRequestHeader:
-    """222 INVOKE_BROKER_TO_RESET_OFFSET, and 220 to clients; ``timestamp`` in milliseconds, -1 for the end."""
+    """222 INVOKE_BROKER_TO_RESET_OFFSET, and 220 to clients; ``timestamp`` in milliseconds, -1 for the end.
+
+    RocketMQ 5's mqadmin can name one queue, and the offset in it; -1 or none: all queues, by the time.
+    """
 
     topic: str
     group: str
     timestamp: Int64
     is_force: bool = False
+    queue_id: Int32 | None = None
+    offset: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 """The short way through a send's properties stores what the long way would."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.broker.puts.stored_properties import StoredProperties
+from rmqha.broker.puts.stored_properties import SendRefusedError, StoredProperties
+from rmqha.codec.codes import ResponseCode
 from rmqha.codec.properties import parse_properties
 
 names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "CLUSTER", "w", "", "WAITING"])
@@ -42,3 +45,29 @@ def test_both_ways_store_the_same(pairs: list[str], ends_with_separator: bool) -
 )
 def test_wait_is_used_and_not_stored(raw: bytes, expected: dict[str, str], waits: bool) -> None:
     assert stored(raw) == (expected, waits)
+
+
+@pytest.mark.parametrize("timer", [b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"])
+def test_what_asks_for_a_time_is_refused(timer: bytes) -> None:
+    """It would be delivered at once. Beside a level it says nothing: RocketMQ 5's brokers go by that alone."""
+    made, asked = StoredProperties("cluster"), b"TAGS\x01a\x02%b\x0115\x02WAIT\x01true" % timer
+    for make in (
+        partial(made.make, batch=False),
+        partial(made.make_slowly, batch=False),
+        partial(made.make, batch=True),
+        made.make_half,
+    ):
+        with pytest.raises(SendRefusedError, match=f"{timer.decode()}, of RocketMQ 5") as refused:
+            make(asked)
+        assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    for level, is_refused in ((b"3", False), (b"0", True)):
+        raw = asked + b"\x02DELAY\x01" + level
+        if is_refused:
+            with pytest.raises(SendRefusedError):
+                made.make(raw, batch=False)
+        else:
+            _, _, delay = made.make(raw, batch=False)
+            assert delay is not None
+            assert delay.level == 3
+    for other in (b"TIMER_OUT_MS", b"TIMER_DELAY_SECS", b"TIMER_DEL"):
+        assert other.decode() in stored(other + b"\x0115")[0], "as RocketMQ 5 leaves them on what it has delivered"

@@ -179,14 +179,19 @@ class ConsumeAdminProcessor:
         if config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic:.200}"
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
+        queue_ids = range(config.write_queue_nums)
+        if header.queue_id is not None and header.queue_id >= 0:
+            queue_ids = range(header.queue_id, header.queue_id + 1)
+            if problem := self._why_no_place(header, config.write_queue_nums):
+                return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=problem)
         offsets: dict[int, int] = {}
-        for queue_id in range(config.write_queue_nums):
+        for queue_id in queue_ids:
             await pause(queue_id)
             consumed = self._offsets.query_offset(group, topic, queue_id)
             if consumed is None:
                 remark = f"THe consumer group <{group:.255}> not exist"
                 return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
-            wanted = self._offset_at(topic, queue_id, header.timestamp)
+            wanted = self._wanted(header, queue_id)
             offsets[queue_id] = wanted if header.is_force or wanted < consumed else consumed
         if not await self._tell_members(header, offsets, is_cpp=is_cpp):
             if not self._store.role.is_master:  # told that nobody is online, mqadmin would commit the offsets here
@@ -200,10 +205,23 @@ class ConsumeAdminProcessor:
         self._lines.log(logger.info, "consumer_offset.reset", **facts)
         return await _answer({"offsetTable": self._by_queue(topic, offsets)})
 
-    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        if timestamp_ms == _TO_THE_END:
-            return self._store.get_max_offset_in_queue(topic, queue_id)
-        return self._store.get_offset_in_queue_by_time(topic, queue_id, timestamp_ms=timestamp_ms)
+    def _why_no_place(self, header: ResetOffsetRequestHeader, queue_nums: int) -> str:
+        """Why the one queue, or the offset in it, is none; empty if both are."""
+        topic, queue_id, offset = header.topic, header.queue_id or 0, header.offset
+        if queue_id >= queue_nums:
+            return f"topic {topic:.127} has no queue {queue_id}, but {queue_nums}"
+        begin = self._store.get_min_offset_in_queue(topic, queue_id)
+        end = self._store.get_max_offset_in_queue(topic, queue_id)
+        if offset is not None and offset >= 0 and not begin <= offset <= end:
+            return f"offset {offset} is not in queue {queue_id} of topic {topic:.127}, which has {begin} to {end}"
+        return ""
+
+    def _wanted(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        if header.queue_id == queue_id and header.offset is not None and header.offset >= 0:
+            return header.offset
+        if header.timestamp == _TO_THE_END:
+            return self._store.get_max_offset_in_queue(header.topic, queue_id)
+        return self._store.get_offset_in_queue_by_time(header.topic, queue_id, timestamp_ms=header.timestamp)
 
     def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[str, int]:
         name = self._broker_name

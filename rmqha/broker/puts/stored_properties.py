@@ -14,7 +14,11 @@ _CLUSTER: Final = b"CLUSTER"
 _WAIT: Final = b"WAIT"
 _DELAY: Final = b"DELAY"
 _TRAN_MSG: Final = b"TRAN_MSG"
-_PLAIN_PAIR: Final = rb"(?![CDTW](?:LUSTER|ELAY|RAN_MSG|AIT)\x01)[^\x01\x02]++\x01[^\x02]++"
+_TIMERS: Final = frozenset((b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"))
+"""By which RocketMQ 5's clients ask to be delivered at a time; 4.9's brokers take no notice, and deliver at once."""
+_PLAIN_PAIR: Final = (
+    rb"(?![CDTW](?:LUSTER|ELAY|RAN_MSG|AIT|IMER_DEL(?:AY_SEC|AY_MS|IVER_MS))\x01)[^\x01\x02]++\x01[^\x02]++"
+)
 _USUAL_PROPERTIES: Final = re.compile(
     rb"(%b(?:\x02%b)*)(?:\x02WAIT\x01true((?:\x02%b)*))?" % (_PLAIN_PAIR, _PLAIN_PAIR, _PLAIN_PAIR)
 ).fullmatch
@@ -79,6 +83,8 @@ class StoredProperties:
         if _TRAN_MSG in pairs:
             _refuse_transaction(pairs)
         level = _delay_level(pairs) if _DELAY in pairs else 0
+        if not level:
+            _refuse_timer(pairs)
         if level and batch:
             raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
         stored, waits = self._finish(pairs, keep_wait=batch or level > 0)
@@ -95,6 +101,7 @@ class StoredProperties:
             raise SendRefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed: remove DELAY"
             )
+        _refuse_timer(pairs)
         return *self._finish(pairs, keep_wait=True), None
 
     def _finish(self, pairs: dict[bytes, bytes], *, keep_wait: bool) -> tuple[bytes, bool]:
@@ -118,6 +125,15 @@ def _delay_level(pairs: dict[bytes, bytes]) -> int:
         shown = text[:20].decode(errors="replace")
         raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, f"DELAY is a level from 1 on, and not {shown!r}")
     return level
+
+
+def _refuse_timer(pairs: dict[bytes, bytes]) -> None:
+    """Say no rather than deliver at once; beside a level, which counts alone, timers are no question."""
+    if timers := _TIMERS & pairs.keys():
+        raise SendRefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"no message is delivered at a time here ({min(timers).decode()}, of RocketMQ 5): take a level, DELAY",
+        )
 
 
 def _refuse_transaction(pairs: dict[bytes, bytes]) -> None:

@@ -408,6 +408,43 @@ async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, auto
         assert (await told(client, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="t"))["groupList"] == ["g"]
 
 
+@pytest.mark.parametrize(("given", "expected"), [({"offset": 1}, 1), ({"offset": -1}, 3), ({}, 3)])
+async def test_one_queue_is_reset_and_no_other(
+    machine: Machine, given: dict[str, int], expected: int, autojump_clock: MockClock
+) -> None:
+    """As RocketMQ 5's mqadmin asks for it; taken for all queues, a whole group's place was lost."""
+    async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
+        await send_some(client, 3)
+        for queue_id in range(4):
+            await commit(client, 2, queue_id=queue_id)
+        await member.heartbeat("g")
+        fields = {"topic": "t", "group": "g", "timestamp": -1, "isForce": "true", "queueId": 0} | given
+        answer = await told(client, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields)
+        assert answer["offsetTable"] == {queue(0): expected}
+        await trio.sleep(1)
+        (asked,) = member.asked
+        assert java_json.loads(asked.body) == answer
+        whole = fields | {"queueId": -1, "offset": -1}
+        assert len((await told(client, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **whole))["offsetTable"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "reason"), [(0, 4, "which has 0 to 3"), (4, 0, "has no queue 4, but 4")]
+)
+async def test_a_place_that_is_none_is_no_reset(
+    machine: Machine, queue_id: int, offset: int, reason: str, autojump_clock: MockClock
+) -> None:
+    async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
+        await send_some(client, 3)
+        for number in range(4):
+            await commit(client, 2, queue_id=number)
+        await member.heartbeat("g")
+        fields = {"topic": "t", "group": "g", "timestamp": -1, "isForce": "true", "queueId": queue_id, "offset": offset}
+        answer = await ask(client, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields))
+        assert (answer.code, member.asked) == (ResponseCode.SYSTEM_ERROR, [])
+        assert reason in (answer.remark or "")
+
+
 async def test_only_by_force_a_reset_leaves_messages_out(machine: Machine, autojump_clock: MockClock) -> None:
     async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
         await send_some(client, 3)
