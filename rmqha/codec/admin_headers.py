@@ -10,7 +10,10 @@ from rmqha.codec.headers import Int32, Int64
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicRequestHeader:
-    """17 UPDATE_AND_CREATE_TOPIC; ``order`` is not kept, as in RocketMQ."""
+    """17 UPDATE_AND_CREATE_TOPIC; ``order`` is not kept, as in RocketMQ.
+
+    ``attributes`` are RocketMQ 5's: ``+name=value`` sets one and ``-name`` takes it away, several with commas.
+    """
 
     topic: str
     read_queue_nums: Int32
@@ -18,6 +21,7 @@ class CreateTopicRequestHeader:
     perm: Int32
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: Int32 = 0
+    attributes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

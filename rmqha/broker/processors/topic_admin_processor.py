@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.tables.topic_config import TopicConfig
+from rmqha.broker.tables.topic_config import TopicConfig, decode_attributes
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -33,6 +33,9 @@ _PERM_MAX: Final = 15
 _SAVED_S: Final = 4.0
 """mqadmin waits for five seconds."""
 _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+_MESSAGE_TYPE: Final = "message.type"
+_DEFAULTS: Final = frozenset({("cleanup.policy", "DELETE"), ("queue.type", "SimpleCQ")})
+"""As every topic is here, whether or not its attributes say so."""
 
 
 class TopicAdminProcessor:
@@ -69,6 +72,7 @@ class TopicAdminProcessor:
             header.perm,
             header.topic_filter_type,
             header.topic_sys_flag,
+            attributes=_attributes(self._topics.select(header.topic), header.attributes or ""),
         )
         self._answer(connection, request, header.topic, partial(self._update, config, connection.peer))
 
@@ -136,6 +140,28 @@ class TopicAdminProcessor:
             "or does it not answer?"
         )
         return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def _attributes(known: TopicConfig | None, changes: str) -> tuple[tuple[str, str], ...]:
+    """Those that the topic has then: the kind of its messages, which clients go by, and what was there before.
+
+    Raises:
+        RemoteProtocolError: another one is to be set, and would have no effect.
+    """
+    attributes = dict(known.attributes) if known is not None else {}
+    for change in filter(None, (part.strip() for part in changes.split(","))):
+        name, _, value = change[1:].partition("=")
+        if change[0] == "-":
+            attributes.pop(name, None)
+        elif change[0] == "+" and (name == _MESSAGE_TYPE or (name, value) in _DEFAULTS):
+            attributes[name] = value
+        else:
+            others = ", ".join(f"{name}={value}" for name, value in sorted(_DEFAULTS))
+            raise RemoteProtocolError(
+                f"the attribute {change!r:.100} would have no effect here: leave it out (of RocketMQ 5's those taken "
+                f"are {_MESSAGE_TYPE}, {others})"
+            )
+    return decode_attributes(attributes)
 
 
 def _check_numbers(header: CreateTopicRequestHeader) -> None:

@@ -1,5 +1,6 @@
 """TopicConfig, and the table of all: how RocketMQ writes topics down, in ``topics.json`` and in answers."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,7 +20,12 @@ _ENTRY_SIZE: Final = 180
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic. ``perm`` is a sum of 8 priority, 4 read, 2 write, 1 inherit."""
+    """One topic. ``perm`` is a sum of 8 priority, 4 read, 2 write, 1 inherit.
+
+    Attributes:
+        attributes: names and values that RocketMQ 5 gives a topic. They have no effect here, and are kept: its brokers
+            do not start without them on what they were made for.
+    """
 
     topic_name: str
     read_queue_nums: int = 16
@@ -28,11 +34,13 @@ class TopicConfig:
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
+    attributes: tuple[tuple[str, str], ...] = ()
 
     @property
     def json_size(self) -> int:
         """The bytes that an entry of a table of topics has at most."""
-        return 2 * len(self.topic_name) + len(self.topic_filter_type) + _ENTRY_SIZE
+        size = 2 * len(self.topic_name) + len(self.topic_filter_type) + _ENTRY_SIZE
+        return size + len(json.dumps(self._attributes)) if self.attributes else size
 
     @property
     def queue_nums(self) -> int:
@@ -41,7 +49,7 @@ class TopicConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The members as RocketMQ writes them (spec: commitlog §11)."""
-        return {
+        return self._attributes | {
             "order": self.order,
             "perm": self.perm,
             "readQueueNums": self.read_queue_nums,
@@ -50,6 +58,10 @@ class TopicConfig:
             "topicSysFlag": self.topic_sys_flag,
             "writeQueueNums": self.write_queue_nums,
         }
+
+    @property
+    def _attributes(self) -> dict[str, Any]:
+        return {"attributes": dict(self.attributes)} if self.attributes else {}
 
     @classmethod
     def from_json(cls, name: str, value: dict[str, Any]) -> "TopicConfig":
@@ -70,7 +82,14 @@ class TopicConfig:
             topic_filter_type=str(value.get("topicFilterType", "SINGLE_TAG")),
             topic_sys_flag=_int32(value.get("topicSysFlag", 0)),
             order=bool(value.get("order", False)),
+            attributes=decode_attributes(value.get("attributes")),
         )
+
+
+def decode_attributes(value: Any) -> tuple[tuple[str, str], ...]:
+    """The member ``attributes`` of an entry, sorted; what is no name with a text is left out."""
+    told = value.items() if isinstance(value, dict) else ()
+    return tuple(sorted((name, text) for name, text in told if type(name) is type(text) is str))
 
 
 @dataclass(frozen=True, slots=True)

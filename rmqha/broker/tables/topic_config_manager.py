@@ -274,10 +274,8 @@ class TopicConfigManager:
             self._put(TopicConfig(topic, queue_nums, queue_nums))
             self.on_learned()
         elif max(known.read_queue_nums, known.write_queue_nums) < queue_nums:
-            sizes = (queue_nums, queue_nums if topic in self.learned else known.write_queue_nums)
-            self._put(
-                TopicConfig(topic, *sizes, known.perm, known.topic_filter_type, known.topic_sys_flag, known.order)
-            )
+            write_queue_nums = queue_nums if topic in self.learned else known.write_queue_nums
+            self._put(replace(known, read_queue_nums=queue_nums, write_queue_nums=write_queue_nums))
 
     def grow_learned(self, table: TopicTable) -> None:
         """Take the topics that only the log has told of as ``table`` has them, where they have more queues there."""
