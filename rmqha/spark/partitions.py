@@ -125,8 +125,13 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
             logger.warning("commit_log.data_lost: %r lacks [%d, %d)", task.uri, split.begin, split.end)
         if report.corrupt and task.options.on_corrupt is OnCorrupt.STOP:
             break
-    if task.planned_end is not None and fail_on_data_loss:
-        task.planned_end.check()
+    if task.planned_end is not None:
+        try:
+            task.planned_end.check()
+        except StoreError as error:
+            if fail_on_data_loss:
+                raise
+            logger.warning("commit_log.data_lost: rows may be of two logs: %s", error)
     if pruning.is_possible:
         logger.info("consume_queues.used: %d of %d bytes read", report.bytes_read, report.bytes_asked_for)
     for damage in report.corrupt:

@@ -1,5 +1,6 @@
 """A Spark session for replays: Java found, the ``rmqha`` format registered, few and fitting settings."""
 
+import threading
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,8 @@ def spark_session(
     app_name: str = "rmqha", *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The active session, or a new one, and how many cores it has now told to the format.
+
+    It is active in this thread then: Spark looks sinks up by that, and it is so in the thread alone that made it.
 
     Args:
         app_name: shown in Spark's pages.
@@ -34,6 +37,8 @@ def spark_session(
         active = builder.getOrCreate()
     known = RmqhaDataSource if is_connect(None) else for_cores(active.sparkContext.defaultParallelism)
     active.dataSource.register(known)
+    if threading.current_thread() is not threading.main_thread():
+        active.createDataFrame([], "number int")  # which makes it active, as nothing else public does
     return active
 
 

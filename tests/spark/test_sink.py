@@ -58,6 +58,18 @@ def test_each_row_is_a_message_with_what_its_columns_say(spark: "SparkSession", 
     assert len({message.properties["SPARK_ROW"] for message in messages}) == 300
 
 
+def test_a_thread_of_its_own_writes_once_it_has_the_session(spark: "SparkSession", broker: FakeBroker) -> None:
+    """Spark looks a sink up by the session that is active in the thread; in one that did not make it there is none."""
+    from rmqha.spark.session import spark_session  # noqa: PLC0415 - an extra
+
+    def work() -> None:
+        write(numbers(spark_session(), 3), broker.address, topic="of-a-thread")
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(work).result()
+    assert len(stored(broker, "of-a-thread")) == 3
+
+
 def test_a_table_s_rows_go_to_the_topics_they_name(spark: "SparkSession", broker: FakeBroker) -> None:
     """As a job of Kafka's writes them."""
     rows = spark.range(10).selectExpr("concat('t', id % 2) as topic", "encode('k', 'UTF-8') as key", "'v' as value")

@@ -181,6 +181,17 @@ def test_a_log_that_is_cut_while_tasks_read_it_is_told(how: str, log: LogWriter)
             list(read(partition))
 
 
+def test_it_is_a_warning_where_loss_is_accepted(log: LogWriter, caplog: pytest.LogCaptureFixture) -> None:
+    stream = reader(log.root, failOnDataLoss="false")
+    start = stream.initialOffset()
+    (partition,) = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    assert not caplog.records
+    last = log.offsets[-1]
+    log.write(last, record(last, b"o" * (log.end - last - len(record(last, b"")))))
+    assert sum(batch.num_rows for batch in stream.read(partition)) == len(log.offsets)
+    assert "commit_log.data_lost: rows may be of two logs" in caplog.text
+
+
 def test_files_that_are_deleted_once_they_are_read_were_not_cut(log: LogWriter) -> None:
     stream = reader(log.root)
     start = stream.initialOffset()
