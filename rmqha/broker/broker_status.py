@@ -6,6 +6,7 @@ Source: spec: remoting §2.7 (28); decision 8. The document's members are listed
 import json
 import os
 from collections.abc import Callable
+from math import ceil
 from typing import Any, Final
 
 from rmqha import __version__
@@ -162,7 +163,7 @@ class BrokerStatus:
             "put_p99_ms": store.stats.put_times.recent_latency_ms(0.99),
             "requests_broken": self._fence.bugs,
             "crowded": self._crowded(now=self._clock()) or None,
-            "certificate": self._certificate(),
+            **self._certificates(),
             "certificates_kept": why_kept() or None,
             "accounts_kept": (self._permissions and self._permissions.not_read) or None,
         } | self._replication.facts()
@@ -177,13 +178,14 @@ class BrokerStatus:
             return store.running_flags.refusal()
         return store.refusal() or self._replication.refusal()
 
-    def _certificate(self) -> dict[str, Any] | None:
-        """Of those that this process shows, the one that has yet to begin, or else ends first."""
-        now_s = self._now_ms() / 1000
+    def _certificates(self) -> dict[str, Any]:
+        """Of those that this process shows, the one that ends first, and the last to begin, if that is to come."""
+        now_s, first = self._now_ms() / 1000, first_to_expire()
         early = not_valid_yet(now_s=now_s)
-        one = early or first_to_expire()
-        facts = one and {"path": one.path, "expires_in_s": round(one.ends_s - now_s)}
-        return facts and facts | ({"begins_in_s": round(early.begins_s - now_s)} if early else {})
+        return {
+            "certificate": first and {"path": first.path, "expires_in_s": round(first.ends_s - now_s)},
+            "early_certificate": early and {"path": early.path, "begins_in_s": ceil(early.begins_s - now_s)},
+        }
 
 
 def _undeliverable(count: int) -> str:

@@ -8,6 +8,7 @@ from rmqha.broker.credentials_file import CredentialsFile
 from rmqha.broker.options import tls_in_use
 from rmqha.certificates import validity, why_unusable
 from rmqha.cli.pages import Page
+from rmqha.cli.span import span
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import ConfigError
 
@@ -44,7 +45,7 @@ def certificate_notes(config: BrokerConfig, *, now_s: float) -> tuple[str, ...]:
         if one.ends_s < now_s:
             told.append(f"{one.path} ended {(now_s - one.ends_s) / 86_400:.1f} days ago")
         if one.begins_s > now_s:
-            told.append(f"{one.path} is valid in {(one.begins_s - now_s) / 86_400:.1f} days only")
+            told.append(f"{one.path} is valid in {span(one.begins_s - now_s)} only")
     return tuple(f"{line}: others refuse it; see {Page.CERTIFICATES}" for line in dict.fromkeys(told))
 
 

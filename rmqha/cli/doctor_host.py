@@ -18,6 +18,7 @@ from rmqha.certificates import validity
 from rmqha.cli.broker_conf import certificate_problems
 from rmqha.cli.finding import FAIL, OK, WARN, Finding
 from rmqha.cli.pages import Page
+from rmqha.cli.span import span
 from rmqha.cli.status_text import human_bytes
 from rmqha.config import BrokerConfig
 from rmqha.config.kinds import split_listen_address
@@ -289,7 +290,7 @@ def check_certificates(config: BrokerConfig) -> Findings:
             continue
         now_s = time.time()
         if valid.begins_s > now_s:
-            told = f"{path} is valid in {(valid.begins_s - now_s) / 86_400:.1f} days only"
+            told = f"{path} is valid in {span(valid.begins_s - now_s)} only"
             yield Finding(
                 FAIL, "certificates", told, f"is this clock right, and that of who made it? {Page.CERTIFICATES}"
             )

@@ -34,8 +34,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
     catch_up         of each of a master's haPeers: peer, state, end, reason (see PeerState)
-    certificate      of this process, the one that ends first: path, expires_in_s, and begins_in_s if it is not valid
-                     yet; or None
+    certificate      that ends first: path, expires_in_s; early_certificate: not valid yet: path, begins_in_s; or None
     crowded          why clients were turned away in the last ten minutes, in a sentence, or None
     accounts_kept    why what plain_acl.yml holds now does not count, or None; credentials_kept: of aclCredentialsPath
     certificates_kept  why this process goes by its certificates of before a SIGHUP that was to renew them; or None
@@ -180,6 +179,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
         *_not_send_ok(facts),
         *_topics_refused(facts),
         *_expired(facts),
+        *_early(facts),
     ]
     troubles += [see(facts[name], page) for name, page in _TROUBLE_PAGES.items() if facts.get(name)]
     troubles += [see(f"{_KEPT}: {kept}", Page.CERTIFICATES) for kept in filter(None, [facts.get("certificates_kept")])]
@@ -244,11 +244,14 @@ def _topics_refused(facts: dict[str, Any]) -> list[str]:
     return [see(f"{refused['reason']} (refused {refused['count']:,} times)", Page.NOT_SEND_OK)]
 
 
+def _early(facts: dict[str, Any]) -> list[str]:
+    told = "the certificate {} is valid in {} only: nobody trusts it"
+    early = filter(None, [facts.get("early_certificate")])
+    return [see(told.format(one["path"], span(one["begins_in_s"])), Page.CERTIFICATES) for one in early]
+
+
 def _expired(facts: dict[str, Any]) -> list[str]:
     certificate = facts.get("certificate")
-    if certificate and (begins_in_s := certificate.get("begins_in_s")):
-        early = f"the certificate {certificate['path']} is valid in {span(begins_in_s)} only: nobody trusts it"
-        return [see(early, Page.CERTIFICATES)]
     if not certificate or certificate["expires_in_s"] > _EXPIRES_SOON_S:
         return []
     days = abs(certificate["expires_in_s"]) / 86_400

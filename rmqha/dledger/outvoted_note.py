@@ -75,10 +75,14 @@ class OutvotedNote:
 
     async def _note(self) -> None:
         error = self._handler.diverged if self._handler.is_outvoted else None
+        entry = None if error is None else self._entry(self._store.committed_index)
         try:
             if error is None:
                 await self._disk.unlink_in_thread(self._path)
-            elif (entry := self._entry(self._store.committed_index)) is not None:
+            elif entry is None:
+                self._tell("the last entry that is committed cannot be read")
+                return
+            else:
                 noted = json.dumps(entry | {"reason": error.reason}).encode()
                 await self._disk.replace_bytes_in_thread(self._path, noted)
         except StoreWriteError as failure:

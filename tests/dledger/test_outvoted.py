@@ -1,10 +1,12 @@
 """A member with another group's log, longer than this group's, and without the note that would tell."""
 
+from functools import partial
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.dledger.outvoted_note import OUTVOTED_FILE
+from rmqha.dledger.outvoted_note import OUTVOTED_FILE, OutvotedNote
 from tests.dledger.servers import STORE, Member, ServerGroup
 
 
@@ -123,3 +125,19 @@ async def test_a_damaged_note_says_nothing(noted: bytes, nursery: trio.Nursery, 
     await group.append(b"again")
     await group.wait_same()
     await group.wait(lambda: note_of(member) not in member.disk.files)
+
+
+async def test_what_cannot_be_noted_at_first_is_noted_later(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """The last committed entry could not be read for a moment: nothing was noted, and never would have been."""
+    group, member = await member_with_a_foreign_log(nursery)
+    await group.append(*[b"ours"] * 5)
+    await member.start()
+    note, entry = member.running._outvoted_note, OutvotedNote._entry
+    note._entry = lambda _index: None  # type: ignore[method-assign, assignment]
+    await group.wait(lambda: member.running.pusher.handler.diverged is not None)
+    await group.append(b"and more")
+    await group.wait(lambda: member.running.pusher.handler.is_outvoted)
+    await trio.sleep(5)
+    assert note_of(member) not in member.disk.files
+    note._entry = partial(entry, note)  # type: ignore[method-assign]
+    await group.wait(lambda: note_of(member) in member.disk.files)

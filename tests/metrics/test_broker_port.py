@@ -526,7 +526,11 @@ async def test_a_certificate_that_is_not_valid_yet_is_a_reason(tmp_path: Path, a
     path, begins = str(tmp_path / "early.pem"), datetime.now(tz=UTC) + timedelta(days=2, hours=1)
     issued = trustme.CA().issue_cert("a", not_before=begins, not_after=begins + timedelta(days=90))
     issued.private_key_and_cert_chain_pem.write_to_path(path)
-    shown = [Certificates(TlsOptions(path, path))]
+    ended = str(tmp_path / "ended.pem")
+    years = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)
+    old = trustme.CA().issue_cert("b", not_before=years[0], not_after=years[1])
+    old.private_key_and_cert_chain_pem.write_to_path(ended)
+    shown = [Certificates(TlsOptions(one, one)) for one in (path, ended)]
     machine = Machine(SimNet(), "10.0.0.1", LISTEN)
     async with machine.broker() as broker, scraped(broker, machine.net) as monitoring, machine.client() as client:
         assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 1
@@ -535,11 +539,13 @@ async def test_a_certificate_that_is_not_valid_yet_is_a_reason(tmp_path: Path, a
         gc.collect()
         await trio.sleep(2)
         assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 0
-        assert (await status_of(client))["certificate"] is None
+        facts = await status_of(client)
+        assert facts["certificate"] is facts["early_certificate"] is None
     assert verdict.level == "degraded"
     (reason,) = [told for told in verdict.reasons if path in told]
     assert "only: nobody trusts it" in reason
     assert Page.CERTIFICATES in reason
+    assert any(f"{ended} ended " in told for told in verdict.reasons), "one does not hide the other"
 
 
 async def test_a_store_that_failed_for_good_says_that_it_needs_a_restart(autojump_clock: MockClock) -> None:

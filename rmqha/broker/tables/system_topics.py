@@ -46,7 +46,9 @@ class TopicRules:
 
 
 def built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:
-    """Topics every broker has (TopicConfigManager.java:61-170; spec: remoting §2.3)."""
+    """Topics every broker has (TopicConfigManager.java:61-170; spec: remoting §2.3); of two with a name the last."""
+    if rules.trace_topic_enable:
+        yield TopicConfig(rules.msg_trace_topic_name, 1, 1)
     everything = PERM_READ | PERM_WRITE | PERM_INHERIT
     yield TopicConfig("SELF_TEST_TOPIC", 1, 1)
     if rules.auto_create_topic_enable:
@@ -58,5 +60,3 @@ def built_in_topics(rules: TopicRules) -> Iterator[TopicConfig]:
     yield TopicConfig("OFFSET_MOVED_EVENT", 1, 1)
     yield TopicConfig(SCHEDULE_TOPIC, _SCHEDULE_QUEUE_NUMS, _SCHEDULE_QUEUE_NUMS)
     yield TopicConfig(f"{rules.broker_cluster_name}_REPLY_TOPIC", 1, 1)
-    if rules.trace_topic_enable:
-        yield TopicConfig(rules.msg_trace_topic_name, 1, 1)

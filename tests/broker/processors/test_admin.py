@@ -339,6 +339,10 @@ async def test_the_topic_of_message_traces_is_there_from_the_start(
         assert (await ask(client, deletion)).code == ResponseCode.SYSTEM_ERROR
     async with machine.broker(autoCreateTopicEnable="false", msgTraceTopicName="other") as broker:
         assert broker.topics.select("other") is None, "not asked for"
+    async with machine.broker(traceTopicEnable="true", msgTraceTopicName="SCHEDULE_TOPIC_XXXX") as broker:
+        schedule = broker.topics.select("SCHEDULE_TOPIC_XXXX")
+        assert schedule is not None
+        assert schedule.queue_nums == 18, "a built-in one stays what it is"
 
 
 async def test_how_replication_goes_is_told_to_rocketmq_5(autojump_clock: MockClock) -> None:
