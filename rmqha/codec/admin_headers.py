@@ -26,7 +26,7 @@ class CreateTopicRequestHeader:
 
 @dataclass(frozen=True, slots=True)
 class TopicRequestHeader:
-    """202 GET_TOPIC_STATS_INFO, 215 DELETE_TOPIC_IN_BROKER, 300 QUERY_TOPIC_CONSUME_BY_WHO."""
+    """202 GET_TOPIC_STATS_INFO, 215 DELETE_TOPIC_IN_BROKER, 300 QUERY_TOPIC_CONSUME_BY_WHO, 351 GET_TOPIC_CONFIG."""
 
     topic: str
 

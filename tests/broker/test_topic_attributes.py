@@ -81,3 +81,15 @@ async def test_one_without_effect_is_refused(machine: Machine, changes: str, aut
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert f"the attribute '{changes}' would have no effect here" in (answer.remark or "")
         assert broker.topics.select("t") is None
+
+
+async def test_one_topic_is_told_to_rocketmq_5_s_tools(machine: Machine, autojump_clock: MockClock) -> None:
+    """Its mqadmin asks for that before it shows how far a group is; its proxy, which kind of messages a topic has."""
+    async with machine.broker() as broker, machine.client() as client:
+        broker.topics.update_topic_config(TopicConfig.from_json("t", ENTRY))
+        answers = [
+            await ask(client, RemotingCommand(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic, "lo": "true"}))
+            for topic in ("t", "none")
+        ]
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST]
+    assert json.loads(answers[0].body) == ENTRY

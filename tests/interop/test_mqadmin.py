@@ -12,7 +12,7 @@ from tests.e2e.commands import rmqha
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.feature_table import Record, mqadmin_of
 from tests.interop.mqadmin import mqadmin
-from tests.interop.test_consumers import Consumers, Rounds, wait_clients
+from tests.interop.test_consumers import QUEUES, Consumers, Rounds, wait_clients
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -179,3 +179,37 @@ async def test_mqadmin_5_tells_how_replication_goes(tmp_path: Path, record: Reco
         await report.run("haStatus", f"-b {master.address}", r"^127\.0\.0\.1:\d+ .* OK ")
         await report.run("haStatus", f"-b {slave.address}", ha_address)
         assert report.problems == []
+
+
+async def test_mqadmin_5_resets_one_queue_of_a_group(tmp_path: Path, record: Record) -> None:
+    """And shows how far the group is. All queues went back to their beginning, and it said that this one was reset."""
+    master = RmqhaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER"})
+    with reaping(master):
+        await master.start()
+        report, group = Report(tmp_path, "5.3.3", master.address, record), "group-concurrent"
+        rounds, consumers = Rounds(master), Consumers(tmp_path, master.address, "a")
+        try:
+            for _ in range(3):
+                await rounds.wait_all(consumers)
+            caught_up = (r"^orders +pair +\d+ +\d+ +\d+", r"^(Consume )?Diff Total: 0$")
+            await report.run("consumerProgress", f"-g {group}", *caught_up, within_s=SOON_S)
+            places = f"-b {master.address} -g {group} -t orders -q 0 -o 1"
+            await report.run("resetOffsetByTime", f"{places} -s -1", "reset consumer offset to 1")
+            with trio.fail_after(240):
+                while by_queue(consumers)[0] < 5:  # noqa: ASYNC110 - another process
+                    await trio.sleep(0.2)
+            await rounds.wait_all(consumers)
+        finally:
+            consumers.running.reap()
+        assert by_queue(consumers) == Counter(dict.fromkeys(range(QUEUES), 4)) + Counter({0: 2})
+        await report.run("updateTopic", f"-b {master.address} -t M -a +message.type=FIFO", "success")
+        refused = ("no effect here", "CODE: 1 ")
+        await report.run(
+            "updateTopic", f"-b {master.address} -t C -a +cleanup.policy=COMPACTION", *refused, may_fail=True
+        )
+        assert report.problems == []
+
+
+def by_queue(consumers: Consumers) -> Counter[int]:
+    """How many messages were consumed of each queue, those that came again among them."""
+    return Counter(queue for queue, _, _ in consumers.got("concurrent"))

@@ -12,6 +12,7 @@ import trio
 from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.visible import wait_visible
+from rmqha.codec import java_json
 from rmqha.codec.admin_headers import (
     QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
@@ -61,6 +62,16 @@ class TopicStatsProcessor:
         dispatcher.register(RequestCode.GET_TOPIC_STATS_INFO, self.get_topic_stats_info)
         dispatcher.register(RequestCode.QUERY_CONSUME_TIME_SPAN, self.query_consume_time_span)
         dispatcher.register(RequestCode.QUERY_CONSUME_QUEUE, self.query_consume_queue)
+        dispatcher.register(RequestCode.GET_TOPIC_CONFIG, self.get_topic_config)
+
+    def get_topic_config(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """351, of RocketMQ 5's tools and proxies: one topic, as the table of all has it."""
+        topic = decode_header(TopicRequestHeader, request).topic
+        config = self._topics.select(topic)
+        if config is None:
+            remark = f"No topic in this broker. topic: {topic:.127}"
+            return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+        return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(config.to_json()).encode())
 
     def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> None:
         """202: where each queue that is written begins and ends, and when its last message was stored."""
