@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from rmqha.store.log_reader import LogReader
 
 _TOPICS_TOLD: Final = 20
+_SETTLES_S: Final = 0.02
+"""A record that a running broker is writing is whole after less."""
 
 
 @click.command(
@@ -59,7 +62,7 @@ def dump(store: str, *, with_body: bool, **options: Any) -> None:
     from rmqha.store.log_reader import LogReader, dump_line  # noqa: PLC0415
     from rmqha.store.os_disk import OsDisk  # noqa: PLC0415
 
-    reader = LogReader(OsDisk(), commit_log_directory(store))
+    reader = LogReader(OsDisk(), commit_log_directory(store), wait=lambda: time.sleep(_SETTLES_S))
     problems: Counter[str] = Counter()
     topics = _TopicsSeen()
     if member := member_directory(store):

@@ -53,18 +53,27 @@ class LogReader:
     With the end of a ``with`` block its files are closed; else some day, when Python looks for what nobody refers to.
     """
 
-    def __init__(self, disk: Disk, directory: str, *, open_files: OpenFiles | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        open_files: OpenFiles | None = None,
+        wait: Callable[[], None] = lambda: None,
+    ) -> None:
         """List the directory.
 
         Args:
             disk: where it is.
             directory: of the segments.
             open_files: of all that is read with them, if more is: one of two could leave the other no descriptor.
+            wait: called where no good record lies, which a running broker may be writing, before it is read once more.
 
         Raises:
             StoreReadError: it cannot be read.
         """
         self._open_files: Final = OpenFiles(_OPEN_FILES_MAX) if open_files is None else open_files
+        self._wait: Final = wait
         self.directory: Final = directory
         self.segments: Final[list[Segment]] = []
         for name in self._open_files.listdir(disk, directory):
@@ -114,13 +123,12 @@ class LogReader:
         found = find_record(segment.view(), position, segment.size, phy_offset_base=segment.offset)
         return segment.size if found is None else found
 
-    @staticmethod
     def _messages_of(
-        segment: Segment, at: int, *, later: list[Segment], end: int | None, check_crc: bool
+        self, segment: Segment, at: int, *, later: list[Segment], end: int | None, check_crc: bool
     ) -> Generator[StoredMessage, None, Stop]:
         """Yield the messages of one segment from position ``at`` on; returns why it ended."""
         view = segment.view()
-        limit = segment.size if end is None else end - segment.offset
+        limit, looked_again_at = segment.size if end is None else end - segment.offset, -1
         while at < limit:
             size = int.from_bytes(view[at : at + 4], "big", signed=True)
             scan = segment.scan(at, at + max(size, _ROUND_BYTES), check_crc=check_crc)
@@ -129,6 +137,10 @@ class LogReader:
                 yield message
                 at += message.store_size
             if scan.records:
+                continue
+            if scan.stop is Stop.CORRUPT and at != looked_again_at:
+                self._wait()
+                looked_again_at = at
                 continue
             if scan.stop in {Stop.CORRUPT, Stop.FOREIGN}:
                 raise CorruptLogError(segment.offset + at, f"{scan.reason} ({segment.path}, position {at})")

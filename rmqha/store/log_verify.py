@@ -1,10 +1,11 @@
 """Check every byte of a commitlog that has a meaning, and name the bad ones.
 
 Reads only, takes no lock: for any RocketMQ 4.x store, with or without its broker running. A running broker may be in
-the middle of a write at the end; that shows as :attr:`LogVerification.tail`, not as a problem.
+the middle of a write at the end; that shows as :attr:`LogVerification.tail`, not as a problem. What is found behind
+such a place may have been written since: only what is no record when it is read once more is damage.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,27 +80,31 @@ def verify_log(
         StoreReadError: the directory or a file cannot be read.
     """
     found = LogVerification()
-    _check_names(disk, directory, found)
+    empty = _check_names(disk, directory, found)
     with LogReader(disk, directory) as reader:
         found.min_offset = found.end_offset = reader.min_offset
-        expected_size = reader.segments[0].size if reader.segments else 0
-        for number, segment in enumerate(reader.segments):
-            if number and segment.offset != reader.segments[number - 1].end_offset:
-                missing = reader.segments[number - 1].end_offset
-                reason = f"segment {file_name(missing)} is missing, or of a wrong length"
-                found.problems.append(Problem(segment.path, 0, missing, reason))
-            if segment.size != expected_size:
-                reason = f"{segment.size} bytes, but the first segment has {expected_size}"
-                found.problems.append(Problem(segment.path, 0, segment.offset, reason))
-            found.segments += 1
-            if not _verify_segment(segment, found, torn_from):
+        for number, at, scan in _runs(reader.segments, torn_from):
+            segment = reader.segments[number]
+            if number == found.segments:
+                if number:
+                    on_segment(found)
+                _check_segment(reader.segments, number, found)
+            _judge(scan, segment, at, found)
+            if len(found.problems) >= PROBLEMS_MAX or scan.stop is Stop.FOREIGN:
                 break
-            on_segment(found)
+        else:
+            if reader.segments:
+                on_segment(found)
+    found.problems[:0] = _still_empty(disk, empty)
     return found
 
 
-def _check_names(disk: Disk, directory: str, found: LogVerification) -> None:
-    """A file that is no segment makes RocketMQ refuse to start; what is the file system's own only that one."""
+def _check_names(disk: Disk, directory: str, found: LogVerification) -> list[str]:
+    """A file that is no segment makes RocketMQ refuse to start; what is the file system's own only that one.
+
+    Returns the paths of segments that are empty.
+    """
+    empty = []
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
         if name == LOST_AND_FOUND:
@@ -107,38 +112,73 @@ def _check_names(disk: Disk, directory: str, found: LogVerification) -> None:
         if parse_file_name(name) is None:
             found.problems.append(Problem(path, 0, 0, "no segment's name: RocketMQ does not start with it here"))
         elif disk.file_size(path) == 0:
-            found.problems.append(Problem(path, 0, int(name), "an empty file: RocketMQ does not start with it here"))
+            empty.append(path)
+    return empty
 
 
-def _verify_segment(segment: Segment, found: LogVerification, torn_from: int | None) -> bool:
-    """Walk one segment; False if going on makes no sense."""
-    at = 0
-    while True:
+def _still_empty(disk: Disk, paths: Sequence[str]) -> Iterator[Problem]:
+    """One that a broker makes is so for a moment only."""
+    for path in paths:
+        if disk.exists(path) and disk.file_size(path) == 0:
+            offset = int(path.rpartition("/")[2])
+            yield Problem(path, 0, offset, "an empty file: RocketMQ does not start with it here")
+
+
+def _check_segment(segments: Sequence[Segment], number: int, found: LogVerification) -> None:
+    """Whether it goes on from the one before, and is of the same size."""
+    segment = segments[number]
+    found.segments += 1
+    if number and segment.offset != (missing := segments[number - 1].end_offset):
+        reason = f"segment {file_name(missing)} is missing, or of a wrong length"
+        found.problems.append(Problem(segment.path, 0, missing, reason))
+    if segment.size != segments[0].size:
+        reason = f"{segment.size} bytes, but the first segment has {segments[0].size}"
+        found.problems.append(Problem(segment.path, 0, segment.offset, reason))
+
+
+def _runs(segments: Sequence[Segment], torn_from: int | None) -> Iterator[tuple[int, int, Scan]]:
+    """All runs of good records: the number of the segment, the position in it, and what a walk from there on found.
+
+    Behind a bad place it goes on with the next good record, here or later. Once there is one, the bad place is read
+    once more, as a writer writes in the order of the log: if it is good by then, the runs go on from there.
+    """
+    number = at = 0
+    bad: tuple[int, int] | None = None
+    while number < len(segments):
+        segment = segments[number]
         scan = segment.scan(at, torn_from=torn_from)
-        _count(scan, segment, at, found)
-        if scan.stop in {Stop.BLANK, Stop.END}:
-            found.blanks += scan.stop is Stop.BLANK
-            found.end_offset = segment.end_offset
-            return True
-        place = Problem(segment.path, scan.end, segment.offset + scan.end, scan.reason or "zeros, no record")
-        if scan.stop is Stop.FOREIGN:
-            found.problems.append(place)
-            return False
-        # Whether it is damage or only the end of the log shows if good records follow, here or later.
-        found.tail = found.tail or place
-        following = find_record(segment.view(), scan.end + 1, segment.size, phy_offset_base=segment.offset)
-        if following is None or len(found.problems) >= PROBLEMS_MAX:
-            return len(found.problems) < PROBLEMS_MAX
-        at = following
+        if bad is not None and _is_good(scan):
+            (seen_number, seen_at), bad = bad, None
+            if _is_good(segments[seen_number].scan(seen_at, torn_from=torn_from)):
+                number, at = seen_number, seen_at
+                continue
+        yield number, at, scan
+        following = None
+        if scan.stop not in {Stop.BLANK, Stop.END}:
+            bad = bad or (number, scan.end)
+            following = find_record(segment.view(), scan.end + 1, segment.size, phy_offset_base=segment.offset)
+        number, at = (number + 1, 0) if following is None else (number, following)
 
 
-def _count(scan: Scan, segment: Segment, at: int, found: LogVerification) -> None:
-    """Add what one walk found; something good behind a bad place makes that place a problem."""
-    if not scan.records and scan.stop is not Stop.BLANK:
-        return
-    if found.tail is not None:
-        found.problems.append(found.tail)
+def _is_good(scan: Scan) -> bool:
+    return scan.records > 0 or scan.stop is Stop.BLANK
+
+
+def _judge(scan: Scan, segment: Segment, at: int, found: LogVerification) -> None:
+    """Take one run into account; whether a bad place is damage or only the log's end shows if good ones follow."""
+    if _is_good(scan):
+        if found.tail is not None and found.tail.offset != segment.offset + at:  # else it was written since
+            found.problems.append(found.tail)
         found.tail = None
-    found.records += scan.records
-    found.end_offset = segment.offset + scan.end if scan.end > at else found.end_offset
-    found.last_store_timestamp_ms = scan.last_store_timestamp_ms or found.last_store_timestamp_ms
+        found.records += scan.records
+        found.end_offset = segment.offset + scan.end if scan.end > at else found.end_offset
+        found.last_store_timestamp_ms = scan.last_store_timestamp_ms or found.last_store_timestamp_ms
+    if scan.stop in {Stop.BLANK, Stop.END}:
+        found.blanks += scan.stop is Stop.BLANK
+        found.end_offset = segment.end_offset
+        return
+    place = Problem(segment.path, scan.end, segment.offset + scan.end, scan.reason or "zeros, no record")
+    if scan.stop is Stop.FOREIGN:
+        found.problems.append(place)
+    else:
+        found.tail = found.tail or place
