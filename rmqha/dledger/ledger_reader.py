@@ -185,6 +185,9 @@ class LedgerReader:
             raise CorruptLogError(at, f"{place}, but {self._promise()}. {_WHAT_NEXT}")
         for later in self._files[number + 1 :]:
             if isinstance(first := later.first(), EntryHeader):
+                again = read_record(file.view(), at - file.offset, base=file.offset, previous=self._last)
+                if not isinstance(again, End):
+                    return  # the file was ended, and the next one begun, since its end was seen
                 raise CorruptLogError(at, f"{place}, but {later.path} goes on with index {first.index}. {_WHAT_NEXT}")
         if end.reason:
             self.leftover = place

@@ -1,7 +1,8 @@
 """Check every byte of a DLedger store's data files that has a meaning, and name the bad ones.
 
-As :mod:`rmqha.store.log_verify` does of a classic log: it only reads, takes no lock, and goes on behind a bad place. No
-checksum covers an entry; the message that is the body of a broker's has the CRC of its own body.
+As :mod:`rmqha.store.log_verify` does of a classic log: it only reads, takes no lock, goes on behind a bad place, and
+reads that once more when good entries follow, as a running server may have written it meanwhile. No checksum covers an
+entry; the message that is the body of a broker's has the CRC of its own body.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,15 +37,30 @@ class LedgerVerification(LogVerification):
     """Of the first entry, and of the last; -1: there is none."""
 
 
+class _Point(NamedTuple):
+    """Where a walk is."""
+
+    number: int
+    """Of the file."""
+    at: int
+    last: EntryHeader | None
+    """The last entry before it."""
+    before: EntryHeader | None
+    """The entry which one that lies here must continue, if any."""
+
+
 class _Place(NamedTuple):
     """What lies at one position of a data file."""
 
     file: LedgerFile
     at: int
     what: EntryHeader | Blank | End
+    problem: str
+    """Why it is not good; empty if it is."""
 
-    def problem(self, reason: str) -> Problem:
-        return Problem(self.file.path, self.at, self.file.offset + self.at, reason)
+    @property
+    def offset(self) -> int:
+        return self.file.offset + self.at
 
 
 def verify_ledger(
@@ -68,11 +84,11 @@ def verify_ledger(
     holds_messages = _holds_messages(files)
     file: LedgerFile | None = None
     has_kept = checkpoint.kept_index < 0
-    for place in _walk(files):
-        if place.file is not file:
+    for place in _walk(files, holds_messages=holds_messages):
+        if file is None or place.file.offset > file.offset:
             file = place.file
             on_file()
-        _judge(place, found, holds_messages=holds_messages)
+        _judge(place, found)
         has_kept = has_kept or found.end_index == checkpoint.kept_index
         if len(found.problems) >= PROBLEMS_MAX:
             return found
@@ -88,34 +104,68 @@ def dispatch_requests(files: Sequence[LedgerFile]) -> Iterator[DispatchRequest]:
     Raises:
         StoreReadError: a file cannot be read.
     """
-    for file, at, entry in _walk(files):
+    for file, at, entry, _ in _walk(files):
         if isinstance(entry, EntryHeader):
             end = at + entry.size
             yield from read_dispatch(file.view(), at + BODY_OFFSET, end, phy_offset_base=file.offset)[0]
 
 
-def _walk(files: Sequence[LedgerFile]) -> Iterator[_Place]:
-    """All entries, blanks, and places where neither lies; behind one of those it goes on with the next good entry."""
-    last: EntryHeader | None = None
-    before: EntryHeader | None = None
-    for number, file in enumerate(files):
-        at = 0 if number else start_position(file.view())
-        if number and file.offset != files[number - 1].end_offset:
-            before = None
-        while at < file.size:
-            found = read_record(file.view(), at, base=file.offset, previous=before)
-            yield _Place(file, at, found)
-            if isinstance(found, EntryHeader):
-                last = before = found
-                at += found.size
+def _walk(files: Sequence[LedgerFile], *, holds_messages: bool = False) -> Iterator[_Place]:
+    """All entries, blanks, and places where neither lies; behind one of those it goes on with the next good entry.
+
+    A place that is not good is read once more when something follows it: if it is good by then, the walk goes on from
+    there. An entry's message is looked at with ``holds_messages``.
+    """
+    point = _file_begin(files, 0, None, None)
+    bad: _Point | None = None
+    while point.number < len(files):
+        if point.at >= files[point.number].size:
+            point = _file_begin(files, point.number + 1, point.last, point.before)
+            continue
+        place = _look(files, point, holds_messages=holds_messages)
+        if bad is not None and not isinstance(place.what, End):
+            seen, bad = bad, None
+            if not _look(files, seen, holds_messages=holds_messages).problem:
+                point = seen
                 continue
-            if isinstance(found, Blank):
-                break
-            before = None
-            following = _find_entry(file, at + 1, last)
-            if following is None:
-                break
-            at = following
+        yield place
+        if place.problem:
+            bad = bad or point
+        point = _next_point(files, point, place)
+
+
+def _file_begin(
+    files: Sequence[LedgerFile], number: int, last: EntryHeader | None, before: EntryHeader | None
+) -> _Point:
+    if not number:
+        return _Point(0, start_position(files[0].view()) if files else 0, last, before)
+    goes_on = number < len(files) and files[number].offset == files[number - 1].end_offset
+    return _Point(number, 0, last, before if goes_on else None)
+
+
+def _look(files: Sequence[LedgerFile], point: _Point, *, holds_messages: bool) -> _Place:
+    file, at = files[point.number], point.at
+    what = read_record(file.view(), at, base=file.offset, previous=point.before)
+    problem = ""
+    if isinstance(what, End):
+        problem = what.reason or "zeros, no entry"
+    elif isinstance(what, Blank) and at + what.size != file.size:
+        problem = f"a blank of {what.size} bytes does not reach exactly to the end of its file"
+    elif isinstance(what, EntryHeader) and holds_messages:
+        problem = _bad_message(file, at, what)
+    return _Place(file, at, what, problem)
+
+
+def _next_point(files: Sequence[LedgerFile], point: _Point, place: _Place) -> _Point:
+    found = place.what
+    if isinstance(found, EntryHeader):
+        return _Point(point.number, point.at + found.size, found, found)
+    if isinstance(found, Blank):
+        return _file_begin(files, point.number + 1, point.last, point.before)
+    following = _find_entry(place.file, point.at + 1, point.last)
+    if following is None:
+        return _file_begin(files, point.number + 1, point.last, None)
+    return _Point(point.number, following, point.last, None)
 
 
 def _find_entry(file: LedgerFile, start: int, last: EntryHeader | None) -> int | None:
@@ -138,21 +188,15 @@ def _may_follow(entry: EntryHeader, last: EntryHeader) -> bool:
     return last.index < entry.index <= last.index + 1 + between_max and entry.term >= last.term
 
 
-def _judge(place: _Place, found: LedgerVerification, *, holds_messages: bool) -> None:
+def _judge(place: _Place, found: LedgerVerification) -> None:
     """Take one place into account; whether a bad one is damage or only the log's end shows if good ones follow."""
-    file, at, what = place
-    problem = ""
-    if isinstance(what, End):
-        problem = what.reason or "zeros, no entry"
-    elif isinstance(what, Blank) and at + what.size != file.size:
-        problem = f"a blank of {what.size} bytes does not reach exactly to the end of its file"
-    elif isinstance(what, EntryHeader) and holds_messages:
-        problem = _bad_message(file, at, what)
+    file, at, what, problem = place
     if not isinstance(what, End) and found.tail is not None:
-        found.problems.append(found.tail)
+        if found.tail.offset != place.offset:  # else it was written since
+            found.problems.append(found.tail)
         found.tail = None
     if problem:
-        found.tail = found.tail or place.problem(problem)
+        found.tail = found.tail or Problem(file.path, at, place.offset, problem)
     if isinstance(what, EntryHeader):
         found.begin_index = what.index if found.begin_index < 0 else found.begin_index
         found.end_index = what.index
@@ -190,7 +234,7 @@ def _note_lacking(files: Sequence[LedgerFile], found: LedgerVerification, kept_i
 
 def _holds_messages(files: Sequence[LedgerFile]) -> bool:
     """Whether these are a broker's: the body of a group's without brokers is anything, but for its barriers."""
-    entries = ((file, at, what) for file, at, what in _walk(files) if isinstance(what, EntryHeader))
+    entries = ((file, at, what) for file, at, what, _ in _walk(files) if isinstance(what, EntryHeader))
     return any(_holds_message(file, at, entry) for file, at, entry in islice(entries, _LOOKED_AT))
 
 
