@@ -34,6 +34,7 @@ def delete(
     """Delete TOPIC with its messages from each broker, and from the name servers that are named.
 
     Nobody can read its messages any more. A producer that goes on makes it again, if autoCreateTopicEnable is on.
+    Delayed messages that wait for it are not among those counted; they are left out when they are due.
     """
     from rmqha.cli.broker_tables import groups_of_topic, topic_configs, topic_stats  # noqa: PLC0415 - not for --help
     from rmqha.cli.named_brokers import ask_each, named_brokers  # noqa: PLC0415
