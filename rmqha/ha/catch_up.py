@@ -260,7 +260,8 @@ def _unfit(error: UnfitMasterError, peer: MasterAddress) -> PeerAnswer:
             return PeerAnswer(PeerState.LONGER, str(error))
         case _:
             told = f"{peer} of haPeers: {error}"
-            return PeerAnswer(PeerState.UNFIT, told, error=StoreError(told))
+            is_behind = error.state is ClientState.BELOW_MIN
+            return PeerAnswer(PeerState.UNFIT, told, error=StoreError(told), begins_behind=is_behind)
 
 
 def _diverged(offset: int, peer: MasterAddress, there: LogRange | None, *, own_end: int) -> DivergedLogError:

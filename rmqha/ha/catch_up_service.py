@@ -256,6 +256,7 @@ class CatchUpService:
     async def _on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, asked_at: float) -> None:
         plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
+        answer = plan.beside_others(peer, answer, own_end=self._log.max_offset)
         plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
         self._may_tables_be_ahead = self._may_tables_be_ahead or self._has_taken or bool(plan.refusal)
         if plan.refusal:  # at once: the disk may be slow to note it

@@ -7,7 +7,7 @@ promises. Answers go in with :meth:`CatchUpPlan.on_answer`; ``refusal`` says why
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -53,6 +53,7 @@ class PeerAnswer:
         was_reached: a connection was made, or the peer said where its log ends.
         broker_id: its brokerId, if it said so.
         error: with UNFIT, what to tell the operator.
+        begins_behind: with UNFIT, it is so only since the peer's log begins where the local one ends, or behind that.
     """
 
     state: PeerState
@@ -63,6 +64,7 @@ class PeerAnswer:
     was_reached: bool = True
     broker_id: int | None = None
     error: StoreError | None = None
+    begins_behind: bool = False
 
 
 @dataclass(slots=True)
@@ -121,6 +123,12 @@ class PeerKnowledge:
     def is_longer(self, own_end: int) -> bool:
         """Whether it is known to hold bytes beyond ``own_end``."""
         return self.end > own_end or self.state is PeerState.LONGER
+
+    def may_continue(self, own_end: int) -> bool:
+        """Whether it may bring what follows ``own_end``, as far as it is known."""
+        if self.state in _YET_TO_SAY:
+            return True
+        return self.state is not PeerState.UNFIT and self.is_longer(own_end) and self.begin < own_end
 
     def is_awaited(self, *, now: float) -> bool:
         """Whether it may still prove what it holds: it was reached a short while ago, or not asked yet."""
@@ -190,8 +198,9 @@ class CatchUpPlan:
 
         An empty log begins where the log of the first peer that it takes from does, and could then take nothing from a
         peer whose log begins behind that one's end. So each peer first says where its log begins and ends. An empty log
-        begins like the one that begins first, of those that reach to the beginning of the longest: what lies before
-        that the longest one has deleted, and consumers may not have had it. While that one is away it is waited for,
+        begins like the one that begins first, of those that end behind the beginning of the longest, since logs that
+        only touch cannot be compared: what lies before that the longest one has deleted, and consumers may not have
+        had it. While that one is away it is waited for,
         as ``refusal`` says, until an operator takes it out of ``haPeers``.
         """
         if not is_empty or len(self.peers) == 1:
@@ -207,11 +216,23 @@ class CatchUpPlan:
         longest = max(longer, key=lambda peer: peer.end, default=None)
         if longest is None or longest.begin < 0:
             return [peer for peer in longer if longest and peer.end == longest.end]
-        reaching = [peer for peer in longer if peer.begin >= 0 and peer.end >= longest.begin]
+        reaching = [peer for peer in longer if peer is longest or (peer.begin >= 0 and peer.end > longest.begin)]
         begin = min(peer.begin for peer in reaching)
         firsts = [peer for peer in reaching if peer.begin == begin]
         end = max(peer.end for peer in firsts)
         return [peer for peer in firsts if peer.end == end]
+
+    def beside_others(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int) -> PeerAnswer:
+        """What an answer comes to: a log that begins behind this one's end is fit if another may bring what is between.
+
+        The line to that other one may have broken while it was taken from.
+        """
+        others = [other.peer for other in self.peers if other is not peer and other.may_continue(own_end)]
+        if not (answer.begins_behind and others):
+            return answer
+        begin = "behind this log's end" if answer.begin is None else f"at {answer.begin}"
+        reason = f"its log begins {begin}, and what lies before that is awaited of {', '.join(others)}"
+        return replace(answer, state=PeerState.LONGER, reason=reason, error=None)
 
     def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
         """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""

@@ -1,42 +1,144 @@
 """Which of its peers' logs an empty one begins like, where the longest no longer holds all that another one does."""
 
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
 import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.errors import StoreError, errors_in
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
-from tests.ha.harness import FILE, start_catch_up, start_master
+from tests.ha.harness import FILE, RawMaster, start_catch_up, start_master, until
+from tests.ha.test_catch_up import asked, frames, opened_within
 from tests.memory_log import MemoryLog, records
 
 BODIES = [bytes([i]) * (i * 31 % 900) for i in range(40)]
 DATA = records(BODIES)
 PART = records(BODIES[:30])
+ORDERS = pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def beginning_at(file: int) -> MemoryLog:
+    """The longest log: its broker had no room, and deleted what had not expired."""
+    log = MemoryLog.holding(DATA)
+    for _ in range(file):
+        log.delete_first_file()
+    return log
+
+
+@dataclass
+class Peers:
+    """What each of them says of its log, and in which order haPeers names them."""
+
+    network: MemoryNetwork = field(default_factory=MemoryNetwork)
+    ranges: dict[int, LogRange] = field(default_factory=dict)
+
+    async def add(self, nursery: trio.Nursery, log: MemoryLog) -> None:
+        service = await start_master(nursery, self.network, log)
+        self.ranges[service.port] = LogRange(log.min_offset, log.max_offset)
+
+    def named(self, order: tuple[int, ...]) -> list[MasterAddress]:
+        return [MasterAddress("master", list(self.ranges)[number]) for number in order]
+
+    async def probe(self, peer: MasterAddress) -> LogRange | None:
+        await trio.lowlevel.checkpoint()
+        return self.ranges[peer.port]
+
+
+@ORDERS
 async def test_an_empty_log_begins_like_the_peer_whose_log_begins_first(
     order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """The longest had no room, and deleted what had not expired; the other one reaches to where it begins."""
-    network, long = MemoryNetwork(), MemoryLog.holding(DATA)
-    long.delete_first_file()
-    assert long.min_offset == FILE < len(PART), "they overlap"
-    ranges = {
-        (await start_master(nursery, network, log)).port: LogRange(log.min_offset, log.max_offset)
-        for log in (MemoryLog.holding(PART), long)
-    }
-    peers = [MasterAddress("peer", list(ranges)[number]) for number in order]
-
-    async def probe(peer: MasterAddress) -> LogRange:
-        await trio.lowlevel.checkpoint()
-        return ranges[peer.port]
-
-    log = MemoryLog()
-    catch_up = start_catch_up(nursery, network, log, *peers, answers_needed=2, probe_peer=probe)
-    with trio.fail_after(60.0):
-        await catch_up.opened.wait()
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, MemoryLog.holding(PART))
+    await peers.add(nursery, beginning_at(1))
+    assert len(PART) > FILE, "they overlap"
+    named = peers.named(order)
+    catch_up = start_catch_up(nursery, peers.network, log, *named, answers_needed=2, probe_peer=peers.probe)
+    assert await opened_within(catch_up, 60.0)
     assert (log.min_offset, log.content()) == (0, DATA)
-    assert [peer["begin"] for peer in catch_up.info()] == [ranges[peer.port].min_offset for peer in peers]
+    assert [peer["begin"] for peer in catch_up.info()] == [peers.ranges[peer.port].min_offset for peer in named]
+    nursery.cancel_scope.cancel()
+
+
+@ORDERS
+async def test_logs_that_only_touch_are_not_joined(
+    order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A full disk ends a log where a file ends. With all of it here nothing could be compared: each start ended."""
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, MemoryLog.holding(DATA[: 2 * FILE]))
+    await peers.add(nursery, beginning_at(2))
+    catch_up = start_catch_up(nursery, peers.network, log, *peers.named(order), probe_peer=peers.probe)
+    assert await opened_within(catch_up, 60.0)
+    assert (log.min_offset, log.max_offset) == (2 * FILE, len(DATA))
+    nursery.cancel_scope.cancel()
+
+
+class BrokenLine:
+    """A peer to which the line breaks when so much has been sent."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.sends_up_to = FILE
+        self.peer = RawMaster()
+
+    async def serve(self) -> None:
+        for number in count():
+            await until(partial(asked, self.peer, number), within_s=7200.0)
+            at, stream = self.peer.reports(number)[0], self.peer.streams[number]
+            await stream.send_all(frames(at, self.data[at : self.sends_up_to]))
+            await trio.sleep(1.0)
+            stream.close()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@ORDERS
+async def test_what_a_broken_line_leaves_half_goes_on_though_the_longest_begins_behind(
+    order: tuple[int, int], is_restarted: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The longest was asked next, which begins behind what was here: that ended the start, and each one after it."""
+    first, peers, log = BrokenLine(PART), Peers(), MemoryLog()
+    await nursery.start(first.peer.run, peers.network)
+    nursery.start_soon(first.serve)
+    peers.ranges[first.peer.port] = LogRange(0, len(PART))
+    await peers.add(nursery, beginning_at(3))
+    assert FILE < 3 * FILE < len(PART)
+    named = peers.named(order)
+    async with trio.open_nursery() as starting:
+        catch_up = start_catch_up(starting, peers.network, log, *named, probe_peer=peers.probe)
+        assert not await opened_within(catch_up, 120.0)
+        assert (log.min_offset, log.max_offset) == (0, FILE)
+        awaited = f"(up to {len(DATA)}): its log begins at {3 * FILE}, and what lies before that is awaited of master:"
+        assert awaited in catch_up.refusal
+        if is_restarted:
+            starting.cancel_scope.cancel()
+        first.sends_up_to = len(PART)
+        if not is_restarted:
+            assert await opened_within(catch_up, 60.0)
+            starting.cancel_scope.cancel()
+    if is_restarted:
+        catch_up = start_catch_up(nursery, peers.network, log, *named, probe_peer=peers.probe)
+        assert await opened_within(catch_up, 60.0)
+    assert (log.min_offset, log.content()) == (0, DATA)
+    nursery.cancel_scope.cancel()
+
+
+@ORDERS
+async def test_a_gap_that_nobody_fills_ends_the_start(
+    order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Neither waits for the other: both begin behind this log's end."""
+    peers, log = Peers(), MemoryLog.holding(DATA[:FILE])
+    await peers.add(nursery, beginning_at(2))
+    await peers.add(nursery, beginning_at(3))
+    with pytest.RaisesGroup(StoreError, flatten_subgroups=True) as raised:
+        async with trio.open_nursery() as starting:
+            start_catch_up(starting, peers.network, log, *peers.named(order), probe_peer=peers.probe)
+    assert "Move this store away and start empty" in str(errors_in(raised.value, StoreError)[0])
     nursery.cancel_scope.cancel()

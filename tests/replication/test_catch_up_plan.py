@@ -1,7 +1,10 @@
 """What a master makes of its peers' answers."""
 
+from dataclasses import replace
+
 import pytest
 
+from rmqha.errors import StoreError
 from rmqha.replication.catch_up_plan import PATIENCE_S, CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
 
 
@@ -232,11 +235,14 @@ def test_an_empty_log_does_not_begin_like_one_that_does_not_reach_to_the_longest
     assert [plan.takes_from(peer) for peer in ("old", "long")] == [False, True]
 
 
-def test_an_empty_log_begins_like_one_that_ends_where_the_longest_begins() -> None:
+def test_an_empty_log_does_not_begin_like_one_that_ends_where_the_longest_begins() -> None:
+    """Logs that only touch are not joined, since nothing of them can be compared."""
     plan = Plan("old", "long")
     plan.own_end = 0
     plan.answer("old", PeerState.LONGER, begin=0, end=250)
     plan.answer("long", PeerState.LONGER, begin=250, end=300)
+    assert [plan.takes_from(peer) for peer in ("old", "long")] == [False, True]
+    plan.answer("old", PeerState.LONGER, begin=0, end=251)
     assert [plan.takes_from(peer) for peer in ("old", "long")] == [True, False]
 
 
@@ -309,6 +315,37 @@ def test_a_peer_is_long_unknown_a_minute_after_the_first_question_in_vain() -> N
     assert plan.plan.long_unknown(now=plan.now) == []
     plan.answer("b", PeerState.UNKNOWN, was_reached=False)
     assert plan.plan.long_unknown(now=plan.now + 90) == [], "what it holds was seen"
+
+
+BEHIND = PeerAnswer(PeerState.UNFIT, "it begins later", end=300, begin=250, error=StoreError("!"), begins_behind=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "waits"),
+    [
+        (PeerState.STARTING, {}, True),
+        (PeerState.LONGER, {"begin": 0, "end": 200}, True),
+        (PeerState.LONGER, {"begin": 99, "end": 200}, True),
+        (PeerState.LONGER, {"begin": 100, "end": 200}, False),
+        (PeerState.LONGER, {}, True),
+        (PeerState.UNKNOWN, {"end": 200}, True),
+        (PeerState.UNKNOWN, {}, False),
+        (PeerState.SETTLED, {"end": 100}, False),
+        (PeerState.UNFIT, {"begin": 0, "end": 200}, False),
+    ],
+)
+def test_a_log_that_begins_behind_this_one_is_fit_while_another_may_bring_what_is_between(
+    state: PeerState, known: dict[str, int], waits: bool
+) -> None:
+    plan = Plan("other", "behind")
+    other, behind = plan.plan.peers
+    plan.answer("other", state, **known)
+    answer = plan.plan.beside_others(behind, BEHIND, own_end=100)
+    assert (answer.state, answer.error is None) == ((PeerState.LONGER, True) if waits else (PeerState.UNFIT, False))
+    assert ("begins at 250, and what lies before that is awaited of other" in answer.reason) == waits
+    unfit = replace(BEHIND, begins_behind=False)
+    assert plan.plan.beside_others(behind, unfit, own_end=100) is unfit, "it is of another group, say"
+    assert "awaited of other" not in plan.plan.beside_others(other, BEHIND, own_end=100).reason, "nor for itself"
 
 
 def test_why_a_peer_is_unfit_stays_known_while_it_is_away() -> None:
