@@ -19,7 +19,7 @@ from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
-from rmqha.replication.catch_up_plan import CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
+from rmqha.replication.catch_up_plan import UNKNOWN_RANGE, CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
 from rmqha.replication.master_session import LogRange
 from rmqha.store.store_note import StoreNote
 from rmqha.transport import Network
@@ -194,8 +194,8 @@ class CatchUpService:
             await self._open()
             return
         self._tell_left_out(longer)
-        for peer, end in longer.items():  # all of its log may be here, and not yet what it tells beside it
-            longer[peer] = -1 if end <= self._log.max_offset else end
+        for peer, there in longer.items():  # all of its log may be here, and not yet what it tells beside it
+            longer[peer] = UNKNOWN_RANGE if there.max_offset <= self._log.max_offset else there
         self._plan.remember_longer(longer, own_end=self._log.max_offset)
         self._hooks.refuse_puts(self._plan.refusal)
         self._plan.began_empty = self._is_empty or was_noted
@@ -209,11 +209,11 @@ class CatchUpService:
                 logger.error("catch_up.failed", reason=str(error))  # puts are refused by now: the store has failed
             nursery.cancel_scope.cancel()
 
-    def _tell_left_out(self, longer: dict[str, int]) -> None:
+    def _tell_left_out(self, longer: dict[str, LogRange]) -> None:
         """Who takes a peer out of haPeers gives up what it holds; who gives it another name there may not know that."""
         for peer in sorted(longer.keys() - self._addresses.keys() - {""}):
-            if longer[peer] > self._log.max_offset or longer[peer] < 0:
-                known = {"peer": peer, "end": longer[peer], "max_offset": self._log.max_offset}
+            if (end := longer[peer].max_offset) > self._log.max_offset or end < 0:
+                known = {"peer": peer, "end": end, "max_offset": self._log.max_offset}
                 logger.warning("catch_up.left_out", **known, reason=_LEFT_OUT)
 
     def on_slave_ahead(self) -> None:
@@ -261,7 +261,7 @@ class CatchUpService:
         self._may_tables_be_ahead = self._may_tables_be_ahead or self._has_taken or bool(plan.refusal)
         if plan.refusal:  # at once: the disk may be slow to note it
             self._hooks.refuse_puts(plan.refusal)
-        await self._longer_peers.try_to_note(self._longer_ends())
+        await self._longer_peers.try_to_note(self._longer_logs())
         if answer.taken_bytes or before != (peer.state, peer.reason):
             self._log_answer(peer, answer)
         if answer.error is not None and not was_open:
@@ -273,19 +273,20 @@ class CatchUpService:
 
     async def _before_taking(self, peer: MasterAddress, there: LogRange | None) -> None:
         """What is only half taken by the end of this process has to be known to be half."""
-        end = -1 if there is None else there.max_offset
+        told = UNKNOWN_RANGE if there is None else LogRange(there.min_offset, there.max_offset)
         try:
-            await self._longer_peers.note(self._longer_ends() | {str(peer): end})
+            await self._longer_peers.note(self._longer_logs() | {str(peer): told})
         except (StoreWriteError, StoreReadError) as error:
             raise RemoteProtocolError(f"that it holds more cannot be noted here: {error}") from error
 
-    def _longer_ends(self) -> dict[str, int]:
+    def _longer_logs(self) -> dict[str, LogRange]:
         """Of peers that the next start has to wait for."""
-        return dict.fromkeys(self._hooks.tables_from(), -1) | self._plan.longer_ends(self._log.max_offset)
+        tables_from = dict.fromkeys(self._hooks.tables_from(), UNKNOWN_RANGE)
+        return tables_from | self._plan.longer_logs(self._log.max_offset)
 
     async def on_tables_saved(self) -> None:
         """The next start need not wait for who told them. Raises StoreWriteError, StoreReadError: it still would."""
-        await self._longer_peers.note(self._longer_ends())
+        await self._longer_peers.note(self._longer_logs())
 
     async def _note_doubt(self) -> None:
         """Let the store say, durably, whether a start after this one has to doubt; no send comes before it does."""

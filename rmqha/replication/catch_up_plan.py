@@ -13,9 +13,12 @@ from typing import Final
 
 from rmqha.errors import StoreError
 from rmqha.replication.backoff import Backoff
+from rmqha.replication.master_session import LogRange
 
 PATIENCE_S: Final = 20.0
 """A peer that was reached, but has not proved what it holds, is asked for so long before ``try`` goes on without it."""
+UNKNOWN_RANGE: Final = LogRange(-1, -1)
+"""Of a peer that has not said where its log begins and ends."""
 _ASK_AGAIN_S: Final = 10.0
 _WATCH_S: Final = 30.0
 _LONG_UNKNOWN_S: Final = 60.0
@@ -164,17 +167,18 @@ class CatchUpPlan:
         """Nothing is known yet."""
         return cls([PeerKnowledge(peer, Backoff(chance)) for peer in peers], answers_needed)
 
-    def remember_longer(self, ends: Mapping[str, int], *, own_end: int) -> None:
-        """What :meth:`longer_ends` gave to an earlier process, before the first question. "": which is not known."""
+    def remember_longer(self, logs: Mapping[str, LogRange], *, own_end: int) -> None:
+        """What :meth:`longer_logs` gave to an earlier process, before the first question. "": which is not known."""
         for peer in self.peers:
-            end = ends.get(peer.peer, ends.get("", -1))
-            if (peer.peer in ends or "" in ends) and (end < 0 or end > own_end):
-                peer.state, peer.end, peer.reason = PeerState.LONGER, end, "it said so before this start"
+            begin, end, *_ = logs.get(peer.peer, logs.get("", UNKNOWN_RANGE))
+            if (peer.peer in logs or "" in logs) and (end < 0 or end > own_end):
+                peer.state, peer.begin, peer.end = PeerState.LONGER, begin, end
+                peer.reason = "it said so before this start"
         self._decide(own_end=own_end, now=0.0)
 
-    def longer_ends(self, own_end: int) -> dict[str, int]:
-        """Where the logs of those end that are known to be longer, by their addresses; -1: not known."""
-        return {peer.peer: peer.end for peer in self.peers if peer.is_longer(own_end)}
+    def longer_logs(self, own_end: int) -> dict[str, LogRange]:
+        """Where the logs of those begin and end that are known to be longer, by their addresses."""
+        return {peer.peer: LogRange(peer.begin, peer.end) for peer in self.peers if peer.is_longer(own_end)}
 
     def next_question(self, *, is_empty: bool, now: float) -> PeerKnowledge:
         """Whom to ask next, not before its ``ask_at``; there is at least one peer.

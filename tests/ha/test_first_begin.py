@@ -8,13 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.errors import StoreError, errors_in
-from rmqha.ha.ha_client import MasterAddress
+from rmqha.errors import RemoteProtocolError, StoreError, errors_in
+from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
-from tests.ha.harness import FILE, RawMaster, start_catch_up, start_master, until
+from tests.ha.harness import FILE, RawMaster, longer_peers_on, start_catch_up, start_master, until
 from tests.ha.test_catch_up import asked, frames, opened_within
 from tests.memory_log import MemoryLog, records
+from tests.sim.sim_disk import SimDisk
 
 BODIES = [bytes([i]) * (i * 31 % 900) for i in range(40)]
 DATA = records(BODIES)
@@ -36,6 +37,7 @@ class Peers:
 
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     ranges: dict[int, LogRange] = field(default_factory=dict)
+    starting: set[int] = field(default_factory=set)
 
     async def add(self, nursery: trio.Nursery, log: MemoryLog) -> None:
         service = await start_master(nursery, self.network, log)
@@ -46,6 +48,8 @@ class Peers:
 
     async def probe(self, peer: MasterAddress) -> LogRange | None:
         await trio.lowlevel.checkpoint()
+        if peer.port in self.starting:
+            raise BrokerStartingError("it is starting")
         return self.ranges[peer.port]
 
 
@@ -141,4 +145,37 @@ async def test_a_gap_that_nobody_fills_ends_the_start(
         async with trio.open_nursery() as starting:
             start_catch_up(starting, peers.network, log, *peers.named(order), probe_peer=peers.probe)
     assert "Move this store away and start empty" in str(errors_in(raised.value, StoreError)[0])
+    nursery.cancel_scope.cancel()
+
+
+@ORDERS
+async def test_the_peer_that_is_waited_for_is_so_after_a_restart_too(
+    order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Where its log begins was not noted: the next start took the longest, and what that one lacks was passed over."""
+    peers, log, disk = Peers(), MemoryLog(), SimDisk()
+    await peers.add(nursery, MemoryLog.holding(PART))
+    await peers.add(nursery, beginning_at(1))
+    (first, *_), named = peers.ranges, peers.named(order)
+
+    async def goes_away(_peer: MasterAddress, _there: LogRange | None, *, is_longer: bool) -> None:
+        await trio.lowlevel.checkpoint()
+        peers.starting.add(first)
+        raise RemoteProtocolError("it is gone")
+
+    async with trio.open_nursery() as starting:
+        notes = longer_peers_on(disk)
+        catch_up = start_catch_up(
+            starting, peers.network, log, *named, probe_peer=peers.probe, longer_peers=notes, take_tables=goes_away
+        )
+        assert not await opened_within(catch_up, 60.0)
+        starting.cancel_scope.cancel()
+    disk.power_cut()
+    notes = longer_peers_on(disk)
+    catch_up = start_catch_up(nursery, peers.network, log, *named, probe_peer=peers.probe, longer_peers=notes)
+    assert not await opened_within(catch_up, 600.0)
+    assert log.max_offset == 0
+    peers.starting.clear()
+    assert await opened_within(catch_up, 60.0)
+    assert (log.min_offset, log.content()) == (0, DATA)
     nursery.cancel_scope.cancel()

@@ -55,13 +55,13 @@ async def test_another_that_is_longer_stays_noted_while_one_is_taken_from(
 ) -> None:
     """That may take hours; and the next start, if the other one is away then, would not wait for it."""
     disk, log = SimDisk(), MemoryLog.holding(records(BODIES[:5]))
-    await longer_peers_on(disk).note({str(GONE): 1 << 40})
+    await longer_peers_on(disk).note({str(GONE): LogRange(0, 1 << 40)})
     service = await start_master(nursery, network, MemoryLog.holding(PART))
     address, probe = MasterAddress("peer", service.port), Peer(LONGER).probe
     start_catch_up(nursery, network, log, address, GONE, probe_peer=probe, longer_peers=longer_peers_on(disk))
     await until(lambda: log.content() == PART)
     disk.power_cut()
-    assert longer_peers_on(disk).look() == {str(address): len(DATA), str(GONE): 1 << 40}
+    assert longer_peers_on(disk).look() == {str(address): LONGER, str(GONE): LogRange(0, 1 << 40)}
     nursery.cancel_scope.cancel()
 
 
@@ -73,7 +73,7 @@ async def test_what_was_noted_ends_when_the_peer_is_heard(
         disk, log = SimDisk(), MemoryLog.holding(PART)
         service = await start_master(nursery, network, MemoryLog.holding(there))
         address = MasterAddress("peer", service.port)
-        await longer_peers_on(disk).note({str(address): len(DATA)})
+        await longer_peers_on(disk).note({str(address): LONGER})
         probe = Peer(LogRange(0, len(there))).probe
         catch_up = start_catch_up(nursery, network, log, address, probe_peer=probe, longer_peers=longer_peers_on(disk))
         assert await opened_within(catch_up, 60.0)
@@ -82,9 +82,9 @@ async def test_what_was_noted_ends_when_the_peer_is_heard(
     nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("noted", [{}, {"other:1": 1 << 40}, {"other:1": -1}])
+@pytest.mark.parametrize("noted", [{}, {"other:1": LogRange(0, 1 << 40)}, {"other:1": LogRange(-1, -1)}])
 async def test_only_peers_that_are_asked_count(
-    noted: dict[str, int], network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+    noted: dict[str, LogRange], network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """An operator takes one out of haPeers whose log is lost."""
     disk = SimDisk()
@@ -103,7 +103,7 @@ async def test_one_whose_log_is_all_here_is_waited_for(
 ) -> None:
     """It was about to tell what it knows beside its log: else the note would be gone."""
     disk = SimDisk()
-    await longer_peers_on(disk).note({str(GONE): len(PART)})
+    await longer_peers_on(disk).note({str(GONE): LogRange(0, len(PART))})
     catch_up = start_catch_up(nursery, network, MemoryLog.holding(PART), GONE, longer_peers=longer_peers_on(disk))
     assert not await opened_within(catch_up, 60.0)
     nursery.cancel_scope.cancel()
@@ -116,7 +116,7 @@ async def test_one_that_sends_nothing_of_what_it_still_holds_is_waited_for(
     disk, peer = SimDisk(), RawMaster()
     await nursery.start(peer.run, network)
     address, probe = MasterAddress("peer", peer.port), Peer(LogRange(0, len(PART))).probe
-    await longer_peers_on(disk).note({str(address): len(DATA)})
+    await longer_peers_on(disk).note({str(address): LONGER})
 
     async def heartbeat() -> None:
         while True:
@@ -140,18 +140,20 @@ async def test_a_start_that_asks_nobody_forgets(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     disk = SimDisk()
-    await longer_peers_on(disk).note({str(GONE): len(DATA)})
+    await longer_peers_on(disk).note({str(GONE): LONGER})
     assert await opened_within(start_catch_up(nursery, network, MemoryLog(), longer_peers=longer_peers_on(disk)), 1.0)
     assert NOTE not in disk.files
     nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b'{"gone:1": "x"}', b'{"gone:1": Infinity}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[1]", b'{"gone:1": "x"}', b'{"gone:1": Infinity}', b'{"gone:1": {"end": 1}}', b"\xff"]
+)
 async def test_a_note_that_cannot_be_understood_stands_for_every_peer(
     content: bytes, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     disk = SimDisk()
-    await longer_peers_on(disk).note({str(GONE): 1})
+    await longer_peers_on(disk).note({str(GONE): LogRange(0, 1)})
     disk.mount().replace_bytes(NOTE, content)
     with capture_logs() as logs:
         catch_up = start_catch_up(nursery, network, MemoryLog(), GONE, longer_peers=longer_peers_on(disk))
@@ -202,8 +204,8 @@ async def test_sends_are_refused_before_it_is_noted(
     """A disk may take its time, and what is sent meanwhile would take the places of what the peer holds."""
 
     class Slow(LongerPeers):
-        async def note(self, ends: Mapping[str, int]) -> None:
-            if ends:
+        async def note(self, logs: Mapping[str, LogRange]) -> None:
+            if logs:
                 await trio.sleep_forever()
             await trio.lowlevel.checkpoint()
 
@@ -224,3 +226,11 @@ async def test_sends_are_refused_before_it_is_noted(
     await trio.sleep(60)
     assert "holds messages beyond" in refusals[-1]
     nursery.cancel_scope.cancel()
+
+
+def test_what_an_older_version_noted_is_understood() -> None:
+    """Where a log ends, and not where it begins."""
+    disk = SimDisk()
+    longer_peers_on(disk)
+    disk.mount().replace_bytes(NOTE, b'{"gone:1": 7, "other:1": -1}')
+    assert longer_peers_on(disk).look() == {"gone:1": LogRange(-1, 7), "other:1": LogRange(-1, -1)}
