@@ -19,7 +19,14 @@ from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
-from rmqha.replication.catch_up_plan import UNKNOWN_RANGE, CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
+from rmqha.replication.catch_up_plan import (
+    PATIENCE_S,
+    UNKNOWN_RANGE,
+    CatchUpPlan,
+    PeerAnswer,
+    PeerKnowledge,
+    PeerState,
+)
 from rmqha.replication.master_session import LogRange
 from rmqha.store.store_note import StoreNote
 from rmqha.transport import Network
@@ -123,13 +130,15 @@ class CatchUpService:
             probe_peer=probe_peer,
             why_apart=why_apart,
             before_taking=self._before_taking,
-            take_tables=hooks.take_tables,
+            take_tables=self._take_tables,
         )
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
         self._hooks: Final = hooks
         self._began_empty: Final = began_empty
         self._longer_peers: Final = longer_peers
+        self._probe_peer: Final = probe_peer
         self._asking: PeerKnowledge | None = None
+        self._untold_since: Final[dict[str, float]] = {}
         self._has_taken = False
         self._may_tables_be_ahead = False
         self._hinted = trio.Event()
@@ -278,6 +287,24 @@ class CatchUpService:
             await self._longer_peers.note(self._longer_logs() | {str(peer): told})
         except (StoreWriteError, StoreReadError) as error:
             raise RemoteProtocolError(f"that it holds more cannot be noted here: {error}") from error
+
+    async def _take_tables(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
+        """Who begins first need not have tables, as one that was copied half: if who holds more tells its own.
+
+        They would wait for each other: that one has its tables of this broker.
+        """
+        try:
+            await self._hooks.take_tables(peer, there, is_longer=is_longer)
+        except RemoteProtocolError as error:
+            since = self._untold_since.setdefault(str(peer), trio.current_time())
+            longest = self._plan.outdone_by(str(peer), there)
+            if not longest or trio.current_time() < since + PATIENCE_S:
+                raise
+            other = self._addresses[longest]
+            if (its_log := await self._probe_peer(other)) is None:
+                raise
+            await self._hooks.take_tables(other, its_log, is_longer=True)
+            logger.warning("catch_up.tables_not_taken", peer=str(peer), reason=str(error), taken_from=longest)
 
     def _longer_logs(self) -> dict[str, LogRange]:
         """Of peers that the next start has to wait for."""

@@ -9,8 +9,9 @@ from rmqha.broker.classic.later_begin import later_begin
 from rmqha.cli.promotion import obstacles
 from rmqha.cli.verdict import Verdict, judge
 from tests.broker.machines import Machine, ask, send_request, status_of
+from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, Pair
-from tests.broker.test_tables_merged import MASTER, OTHER_SLAVE
+from tests.broker.test_tables_merged import DECIDED, MASTER, OTHER_SLAVE, decide, decided, lose
 from tests.settings import clean_options
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
@@ -37,10 +38,10 @@ async def lose_first(broker: BrokerController) -> None:
     await commit_log(broker.store).queue.delete_first_in_thread()
 
 
-@pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
-async def test_a_master_that_lost_its_store_begins_where_the_group_s_log_does(
-    peers: str, autojump_clock: MockClock
-) -> None:
+PEERS = pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
+
+
+async def three_of_which_the_master_is_lost() -> tuple[Machine, Machine, Machine, int]:
     """The slave that has come farthest had deleted what has not expired, and the other one still holds that."""
     net = SimNet()
     master, short, long = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
@@ -50,14 +51,54 @@ async def test_a_master_that_lost_its_store_begins_where_the_group_s_log_does(
             await fill(master)
             await trio.sleep(20)
         await fill(master)
+        decide(broker)
         await lose_first(longest)
         await trio.sleep(20)
         end = broker.store.max_offset
         assert (longest.store.min_offset > 0, longest.store.max_offset) == (True, end)
     master.disk = SimDisk(now_ms=WallClock())
+    return master, short, long, end
+
+
+@PEERS
+async def test_a_master_that_lost_its_store_begins_where_the_group_s_log_does(
+    peers: str, autojump_clock: MockClock
+) -> None:
+    master, short, long, end = await three_of_which_the_master_is_lost()
     async with short.broker(**SLAVE), long.broker(**OTHER_SLAVE), master.broker(**MASTER, haPeers=peers) as broker:
         await trio.sleep(60)
         assert (broker.store.min_offset, broker.store.max_offset) == (0, end)
+        assert decided(broker) == DECIDED
+
+
+@pytest.mark.parametrize("mode", ["try", "require"])
+@PEERS
+async def test_who_begins_first_may_have_no_tables_if_another_holds_more(
+    peers: str, mode: str, autojump_clock: MockClock
+) -> None:
+    """It waited for the master's, and the master for its own: for ever, with all three there."""
+    master, short, long, end = await three_of_which_the_master_is_lost()
+    lose(short)
+    master.settings |= {"haPeers": peers, "haCatchUpAtStart": mode}
+    async with short.broker(**SLAVE) as slave, long.broker(**OTHER_SLAVE), master.broker(**MASTER) as broker:
+        await trio.sleep(120)
+        assert (broker.store.min_offset, broker.store.max_offset) == (0, end)
+        assert [decided(broker), decided(slave)] == [DECIDED] * 2
+        assert [broker.store.next_queue_offset("t", number) for number in range(4)] == [30] * 4
+        assert (await seen(broker, queue_id=3))[0].queue_offset == 0
+        assert (await verdict_of(master)).level == "ok"
+
+
+async def test_where_nobody_has_tables_the_master_waits(autojump_clock: MockClock) -> None:
+    """What was deleted, forbidden or consumed no log tells."""
+    master, short, long, _ = await three_of_which_the_master_is_lost()
+    lose(short)
+    lose(long)
+    peers = "10.0.0.2:10912,10.0.0.3:10912"
+    async with short.broker(**SLAVE), long.broker(**OTHER_SLAVE), master.broker(**MASTER, haPeers=peers) as broker:
+        await trio.sleep(600)
+        assert broker.store.max_offset == 0
+        assert "could not be taken over" in broker.store.running_flags.refusal()
 
 
 async def test_what_lacks_and_has_not_expired_is_told_also_after_a_restart(
