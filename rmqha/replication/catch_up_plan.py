@@ -202,9 +202,9 @@ class CatchUpPlan:
 
         An empty log begins where the log of the first peer that it takes from does, and could then take nothing from a
         peer whose log begins behind that one's end. So each peer first says where its log begins and ends. An empty log
-        begins like the one that begins first, of those that end behind the beginning of the longest, since logs that
-        only touch cannot be compared: what lies before that the longest one has deleted, and consumers may not have
-        had it. While that one is away it is waited for,
+        begins like the one that begins first, of those from which others lead to the end of the longest, each of which
+        begins before the one ahead of it ends, since logs that only touch cannot be compared: what lies before that the
+        longest one has deleted, and consumers may not have had it. While that one is away it is waited for,
         as ``refusal`` says, until an operator takes it out of ``haPeers``.
         """
         if not is_empty or len(self.peers) == 1:
@@ -220,9 +220,10 @@ class CatchUpPlan:
         longest = max(longer, key=lambda peer: peer.end, default=None)
         if longest is None or longest.begin < 0:
             return [peer for peer in longer if longest and peer.end == longest.end]
-        reaching = [peer for peer in longer if peer is longest or (peer.begin >= 0 and peer.end > longest.begin)]
-        begin = min(peer.begin for peer in reaching)
-        firsts = [peer for peer in reaching if peer.begin == begin]
+        firsts = [peer for peer in longer if peer.begin == longest.begin]
+        while earlier := [peer for peer in longer if 0 <= peer.begin < firsts[0].begin < peer.end]:
+            begin = min(peer.begin for peer in earlier)
+            firsts = [peer for peer in earlier if peer.begin == begin]
         end = max(peer.end for peer in firsts)
         return [peer for peer in firsts if peer.end == end]
 

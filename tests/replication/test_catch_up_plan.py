@@ -1,6 +1,7 @@
 """What a master makes of its peers' answers."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -245,6 +246,20 @@ def test_an_empty_log_does_not_begin_like_one_that_ends_where_the_longest_begins
     assert [plan.takes_from(peer) for peer in ("old", "long")] == [False, True]
     plan.answer("old", PeerState.LONGER, begin=0, end=251)
     assert [plan.takes_from(peer) for peer in ("old", "long")] == [True, False]
+
+
+@pytest.mark.parametrize("order", list(permutations(("first", "between", "long"))))
+@pytest.mark.parametrize("between_end", [260, 300])
+def test_an_empty_log_begins_like_one_from_which_another_leads_to_the_longest(
+    order: tuple[str, ...], between_end: int
+) -> None:
+    """Also if two are the longest, whichever is named first."""
+    plan = Plan(*order)
+    plan.own_end = 0
+    plan.answer("first", PeerState.LONGER, begin=0, end=200)
+    plan.answer("between", PeerState.LONGER, begin=150, end=between_end)
+    plan.answer("long", PeerState.LONGER, begin=250, end=300)
+    assert [plan.takes_from(peer) for peer in ("first", "between", "long")] == [True, False, False]
 
 
 def test_an_empty_log_does_not_begin_like_one_that_does_not_say_where_it_begins_if_another_does() -> None:
