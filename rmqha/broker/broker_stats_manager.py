@@ -87,9 +87,25 @@ class BrokerStatsManager:
         item = self._gets.get(f"{topic}@{group}")
         return self.snapshot(item, MINUTE).tps if item is not None else 0.0
 
+    async def got_in_turns(self) -> dict[str, list[str]]:
+        """By group the topics of which it got messages within the last hour; everybody else goes on meanwhile."""
+        topics: dict[str, list[str]] = {}
+        for number, (key, item) in enumerate([*self._gets.items()]):
+            if number % _SAMPLED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if self.snapshot(item, HOUR).sum:
+                topic, _, group = key.partition("@")
+                topics.setdefault(group, []).append(topic)
+        return topics
+
     def on_topic_deleted(self, topic: str) -> None:
         """What was counted of a topic that is deleted is not told any more."""
         self._puts.pop(topic, None)
+
+    def on_group_deleted(self, group: str) -> None:
+        """Nor is what a group got that is deleted."""
+        for key in [key for key in self._gets if key.partition("@")[2] == group]:
+            del self._gets[key]
 
     # ---- samples
 

@@ -11,7 +11,7 @@ from typing import Any
 from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.codec.admin_headers import GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader, TopicRequestHeader
-from rmqha.codec.codes import READS_ORIGIN_FIELD, RequestCode, ResponseCode
+from rmqha.codec.codes import NOT_COMMITTED_FIELD, READS_ORIGIN_FIELD, RequestCode, ResponseCode
 from rmqha.codec.group_headers import ConsumerGroupRequestHeader
 from rmqha.codec.java_json import loads
 
@@ -36,6 +36,11 @@ class ConsumedQueue:
     consumed: int
     consumed_stored_ms: int
     """When the last message that it consumed was stored; 0: none, or it is gone."""
+    is_committed: bool = True
+    """False: it consumes the topic and has committed nothing of it; ``consumed`` is the first message that is there.
+
+    Brokers of RocketMQ's do not tell of such topics.
+    """
 
     @property
     def lag(self) -> int:
@@ -81,17 +86,17 @@ def group_configs(connection: BrokerConnection) -> dict[str, dict[str, Any]]:
 
 
 def all_consumed(connection: BrokerConnection) -> dict[str, list[ConsumedQueue]]:
-    """How far each group is that has consumed anything."""
+    """How far each group is that has consumed anything, or does now."""
     document = _document(connection, RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerHeader())
-    return {
-        str(group): [queue for one in stats for queue in _consumed_queues(one)]
-        for by_group in document["consumeStatsList"]
-        for group, stats in by_group.items()
-    }
+    groups: dict[str, list[ConsumedQueue]] = {}
+    for by_group in document["consumeStatsList"]:
+        for group, stats in by_group.items():
+            groups.setdefault(str(group), []).extend(queue for one in stats for queue in _consumed_queues(one))
+    return groups
 
 
 def consumed(connection: BrokerConnection, group: str, topic: str | None = None) -> list[ConsumedQueue]:
-    """How far a group is; none if it has consumed nothing."""
+    """How far a group is; none if it consumes nothing, and never did."""
     header = GetConsumeStatsRequestHeader(group, topic)
     queues = _consumed_queues(_document(connection, RequestCode.GET_CONSUME_STATS, header))
     return sorted(queues, key=lambda queue: (queue.topic, queue.queue_id))
@@ -108,7 +113,8 @@ def group_connections(connection: BrokerConnection, group: str) -> dict[str, Any
 
 
 def _document(connection: BrokerConnection, code: RequestCode, header: object | None = None) -> dict[str, Any]:
-    document = loads(bytes(connection.ask_for(code, header, more={READS_ORIGIN_FIELD: "true"}).body))
+    more = {READS_ORIGIN_FIELD: "true", NOT_COMMITTED_FIELD: "true"}
+    document = loads(bytes(connection.ask_for(code, header, more=more).body))
     if not isinstance(document, dict):
         raise TypeError("it is no JSON object")
     return document
@@ -127,6 +133,7 @@ def _consumed_queues(stats: dict[str, Any]) -> list[ConsumedQueue]:
             end=int(one["brokerOffset"]),
             consumed=int(one["consumerOffset"]),
             consumed_stored_ms=int(one["lastTimestamp"]),
+            is_committed=not one.get(NOT_COMMITTED_FIELD),
         )
         for queue, one in _by_queue(stats["offsetTable"])
     ]

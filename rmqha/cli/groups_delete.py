@@ -100,7 +100,7 @@ def _look(connection: "BrokerConnection", group: str) -> _Found:
         is_known=group in known or group in offsets or bool(members),
         names=frozenset({*known, *offsets}),
         members=len(members["connectionSet"]) if members else 0,
-        queues=len(offsets.get(group, ())),
+        queues=sum(queue.is_committed for queue in offsets.get(group, ())),
         topics=own,
     )
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from rmqha.client.consumer_options import ConsumerOptions
 from rmqha.client.message import MessageExt, MessageQueue, read_message
 from rmqha.client.results import PULL_STATUS_BY_CODE, PullResult, PullStatus, broker_error
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import NO_GROUP, RequestCode, ResponseCode
 from rmqha.codec.headers import (
     OffsetResponseHeader,
     PullMessageRequestHeader,
@@ -37,9 +37,6 @@ INFLATED_TOGETHER_MAX: Final = 16 * 1024 * 1024
 _CLOCKS_DIFFER_MS: Final = 5000
 """By no more, it is assumed, do the clocks of a master and its successor differ."""
 
-_NO_GROUP: Final = "rmqha-consumer"
-"""What brokers are told, for their statistics, of a consumer without a group."""
-
 
 class Pulled(NamedTuple):
     """The answer to a pull: the records that have passed the tag filter, with bodies as they are stored."""
@@ -57,7 +54,7 @@ class PullApi:
 
     def __init__(self, connections: Connections, *, group: str | None, tags: str, options: ConsumerOptions) -> None:
         self._connections = connections
-        self._group = group or _NO_GROUP
+        self._group = group or NO_GROUP
         self._subscription = tags.strip() or SUBSCRIBE_ALL
         self._tags = frozenset(tag for part in self._subscription.split("||") if (tag := part.strip()))
         if not self._tags:

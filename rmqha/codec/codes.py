@@ -108,6 +108,15 @@ STATUS_KEY: Final = "rmqhaStatus"
 READS_ORIGIN_FIELD: Final = "readsOrigin"
 """A field of who asks for a table, and takes it only for what the broker's status says of it (TablesOrigin)."""
 
+NOT_COMMITTED_FIELD: Final = "notCommitted"
+"""A field of who asks how far groups are (208, 317), and takes topics of which a group has committed nothing, too.
+
+A broker of ours gives each queue of these a member of this name, and the first message that is there as its place.
+"""
+
+NO_GROUP: Final = "rmqha-consumer"
+"""As which our client pulls if it is told no group: nobody's place is ever committed for it."""
+
 CONFIG_ORIGINS_FIELD: Final = "origins"
 """What a broker of ours adds to the header that answers 26: JSON, of each key that was set where."""
 

@@ -112,3 +112,12 @@ async def test_what_is_counted_of_a_deleted_topic_is_not_told(mock_clock: MockCl
     stats.note_put("t", 1, 1)
     stats.on_topic_deleted("t")
     assert stats.find("TOPIC_PUT_NUMS", "t") is None
+
+
+async def test_what_a_deleted_group_got_is_not_told(mock_clock: MockClock) -> None:
+    stats = Machine().stats
+    for group in ("g", "gg"):
+        stats.note_get("t", group, 1, 1)
+    stats.on_group_deleted("g")
+    assert stats.find("GROUP_GET_NUMS", "t@g") is None
+    assert await stats.got_in_turns() == {"gg": ["t"]}

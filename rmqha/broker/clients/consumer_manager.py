@@ -146,6 +146,10 @@ class ConsumerManager:
         members = reversed(group.members.values()) if group is not None else ()
         return next((member for member in members if member.client_id == client_id), None)
 
+    def groups(self) -> list[tuple[str, ConsumerGroupInfo]]:
+        """All that have members at present, by name."""
+        return [*self._groups.items()]
+
     def find_group(self, name: str) -> ConsumerGroupInfo | None:
         """The group, or None if it has no member."""
         return self._groups.get(name)

@@ -10,6 +10,7 @@ import structlog
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.clients.not_committed import not_committed
 from rmqha.broker.processors.topic_stats_processor import pause
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.topic_config import TopicConfig
@@ -21,7 +22,7 @@ from rmqha.codec.admin_headers import (
     ResetOffsetRequestHeader,
     TopicRequestHeader,
 )
-from rmqha.codec.codes import LanguageCode, RequestCode, ResponseCode
+from rmqha.codec.codes import NOT_COMMITTED_FIELD, LanguageCode, RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header, encode_header
 from rmqha.codec.message_queue import message_queue, message_queue_key
 from rmqha.codec.remoting import RemotingCommand
@@ -85,17 +86,23 @@ class ConsumeAdminProcessor:
     def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
         """208: where each queue ends that is read, and where the group is in it."""
         header = decode_header(GetConsumeStatsRequestHeader, request)
-        self._answers.answer(connection, request, partial(self._consume_stats, header), prepare=self._visible)
+        answer = partial(self._consume_stats, header, with_all=_wants_all(request))
+        self._answers.answer(connection, request, answer, prepare=self._visible)
 
-    async def _consume_stats(self, header: GetConsumeStatsRequestHeader) -> RemotingCommand:
+    async def _consume_stats(self, header: GetConsumeStatsRequestHeader, *, with_all: bool) -> RemotingCommand:
         group = header.consumer_group
-        topics = [header.topic] if header.topic else await self._offsets.topics_of_in_turns(group)
+        committed = await self._offsets.topics_of_in_turns(group) if with_all or not header.topic else []
+        topics = [header.topic] if header.topic else committed
         table: dict[str, dict[str, int]] = {}
         tps = 0.0
         for config in self._subscribed(group, topics):
             table |= await self._stats_of_topic(group, config, queue_nums=config.read_queue_nums)
             _check_fits(len(table))
             tps += self._stats.tps_group_get_nums(group, config.topic_name)
+        got = await self._stats.got_in_turns() if with_all else {}
+        for config in self._not_committed(group, committed, got) if with_all else ():
+            if header.topic in (None, config.topic_name) and len(table) + config.read_queue_nums <= ENTRIES_MAX:
+                table |= await self._not_committed_stats(config)
         return await _answer({"consumeTps": tps, "offsetTable": table})
 
     def _subscribed(self, group: str, topics: list[str]) -> list[TopicConfig]:
@@ -103,6 +110,21 @@ class ConsumeAdminProcessor:
         configs = [config for topic in topics if (config := self._topics.select(topic)) is not None]
         online = self._consumers.find_group(group)
         return configs if online is None else [one for one in configs if one.topic_name in online.subscriptions]
+
+    def _not_committed(self, group: str, committed: list[str], got: dict[str, list[str]]) -> list[TopicConfig]:
+        """Topics that there are, and that it consumes and has committed nothing of."""
+        topics = not_committed(group, self._consumers.find_group(group), committed=committed, got=got)
+        return [config for topic in topics if (config := self._topics.select(topic)) is not None]
+
+    async def _not_committed_stats(self, config: TopicConfig) -> dict[str, dict[str, Any]]:
+        """Of each queue all that is there is left to consume."""
+        table: dict[str, dict[str, Any]] = {}
+        for queue_id in range(config.read_queue_nums):
+            await pause(queue_id)
+            first, end = self._store.queues.readable_range_of(config.topic_name, queue_id)
+            key = message_queue_key(config.topic_name, queue_id, broker_name=self._broker_name)
+            table[key] = {"brokerOffset": end, "consumerOffset": first, "lastTimestamp": 0, NOT_COMMITTED_FIELD: True}
+        return table
 
     async def _stats_of_topic(self, group: str, config: TopicConfig, *, queue_nums: int) -> dict[str, dict[str, int]]:
         table: dict[str, dict[str, int]] = {}
@@ -121,12 +143,14 @@ class ConsumeAdminProcessor:
     def get_broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
         """317: the same of all groups."""
         header = decode_header(GetConsumeStatsInBrokerHeader, request)
-        self._answers.answer(connection, request, partial(self._broker_consume_stats, header), prepare=self._visible)
+        answer = partial(self._broker_consume_stats, header, with_all=_wants_all(request))
+        self._answers.answer(connection, request, answer, prepare=self._visible)
 
-    async def _broker_consume_stats(self, header: GetConsumeStatsInBrokerHeader) -> RemotingCommand:
+    async def _broker_consume_stats(self, header: GetConsumeStatsInBrokerHeader, *, with_all: bool) -> RemotingCommand:
         by_group: list[dict[str, Any]] = []
         total_diff = entries = 0
-        for group, topics in (await self._offsets.topics_by_group_in_turns()).items():
+        committed = await self._offsets.topics_by_group_in_turns()
+        for group, topics in committed.items():
             stats: list[dict[str, Any]] = []
             for config in self._subscribed(group, topics):
                 if header.is_order and not config.order:
@@ -137,7 +161,22 @@ class ConsumeAdminProcessor:
                 tps = self._stats.tps_group_get_nums(group, config.topic_name)
                 stats.append({"consumeTps": tps, "offsetTable": table})
             by_group.append({group: stats})
+        if with_all:
+            by_group += await self._all_not_committed(committed, room=ENTRIES_MAX - entries)
         return await _answer({"brokerAddr": self._address, "consumeStatsList": by_group, "totalDiff": total_diff})
+
+    async def _all_not_committed(self, committed: dict[str, list[str]], *, room: int) -> list[dict[str, Any]]:
+        """Groups with topics that they consume and have committed nothing of; of so many queues at most."""
+        by_group: list[dict[str, Any]] = []
+        got = await self._stats.got_in_turns()
+        for number, group in enumerate({**got, **dict(self._consumers.groups())}):
+            await pause(number)
+            for config in self._not_committed(group, committed.get(group, []), got):
+                if config.read_queue_nums > room:
+                    return by_group
+                room -= config.read_queue_nums
+                by_group.append({group: [{"consumeTps": 0.0, "offsetTable": await self._not_committed_stats(config)}]})
+        return by_group
 
     def query_topic_consume_by_who(self, connection: Connection, request: RemotingCommand) -> None:
         """300: the groups that subscribe to a topic, or have consumed it."""
@@ -252,6 +291,10 @@ class ConsumeAdminProcessor:
                 RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=encode_header(header), body=body)
             )
         return True
+
+
+def _wants_all(request: RemotingCommand) -> bool:
+    return NOT_COMMITTED_FIELD in (request.ext_fields or {})
 
 
 def _check_fits(entries: int) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 import trio
 
+from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.retry_topics import RETRY_GROUP_TOPIC_PREFIX
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
@@ -38,8 +39,11 @@ _SAVED_S: Final = 4.0
 class SubscriptionGroupProcessor:
     """Only a master makes changes; it answers when they are saved."""
 
-    def __init__(self, metadata: MetadataService, role: Role, *, answers: AnswersInTurns) -> None:
+    def __init__(
+        self, metadata: MetadataService, stats: BrokerStatsManager, role: Role, *, answers: AnswersInTurns
+    ) -> None:
         self._metadata = metadata
+        self._stats = stats
         self._groups = metadata.groups
         self._topics = metadata.topics
         self._offsets = metadata.offsets
@@ -98,6 +102,7 @@ class SubscriptionGroupProcessor:
     async def _delete(self, header: DeleteSubscriptionGroupRequestHeader, peer: str) -> None:
         self._check_role()
         self._groups.delete(header.group_name)
+        self._stats.on_group_deleted(header.group_name)
         self._lines.log(logger.info, "subscription_group.deleted", group=header.group_name[:80], peer=peer)
         if header.remove_offset:
             await self._offsets.remove_offset_in_turns(header.group_name)

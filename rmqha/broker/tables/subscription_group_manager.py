@@ -25,7 +25,7 @@ from rmqha.shares import Room
 
 logger = structlog.get_logger()
 
-_BUILT_IN: Final = (
+BUILT_IN: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
@@ -284,7 +284,7 @@ class SubscriptionGroupManager:
 
 def _built_in() -> dict[str, SubscriptionGroupConfig]:
     """Groups every broker has (SubscriptionGroupManager.java)."""
-    return {name: SubscriptionGroupConfig(name) for name in _BUILT_IN}
+    return {name: SubscriptionGroupConfig(name) for name in BUILT_IN}
 
 
 def _number(value: Any, at_most: int) -> int:
