@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from rmqha.cli.broker_tables import ConsumedQueue
     from rmqha.cli.named_brokers import NamedBroker
 
-    Row = tuple[str, str, int, int, int]
+    Row = tuple[str, str, int, int, int, list[str]]
 
 _BUILT_IN: Final = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS", "CID_RMQ_SYS_")
 """How the names of RocketMQ's own groups begin."""
-_NAMES: Final = ("group", "broker", "members", "topics", "lag")
+_NAMES: Final = ("group", "broker", "members", "topics", "lag", "notCommitted")
+_COLUMNS: Final = ("GROUP", "BROKER", "MEMBERS", "TOPICS", "LAG", "NOTHING COMMITTED OF")
+_NAMED_MAX: Final = 3
+"""Topics of a line."""
 
 
 @click.command(
@@ -35,7 +38,8 @@ def list_groups(
 ) -> None:
     """List the groups of each broker: members that are connected, topics that they consume, and their lag.
 
-    The lag is counted in messages, those to be tried again among them.
+    The lag is counted in messages, those to be tried again among them. Of a topic that a group consumes and has
+    committed nothing of, all messages that are there count.
     """
     from rmqha.cli.broker_tables import all_consumed, group_configs, group_connections  # noqa: PLC0415
     from rmqha.cli.named_brokers import ask_each, named_brokers  # noqa: PLC0415 - not for --help
@@ -60,10 +64,17 @@ def list_groups(
         for row in rows:
             echo_json(dict(zip(_NAMES, row, strict=True)))
     else:
-        click.echo(render_table([name.upper() for name in _NAMES], rows))
+        click.echo(render_table(_COLUMNS, [(*row, _named(topics)) for *row, topics in rows]))
     if answers.is_partial:
         ctx.exit(EXIT_UNREACHABLE)
 
 
-def _topics_and_lag(queues: "list[ConsumedQueue]") -> tuple[int, int]:
-    return len({queue.topic for queue in queues}), sum(queue.lag for queue in queues)
+def _topics_and_lag(queues: "list[ConsumedQueue]") -> tuple[int, int, list[str]]:
+    """And the topics of which nothing is committed."""
+    not_committed = sorted({queue.topic for queue in queues if not queue.is_committed})
+    return len({queue.topic for queue in queues}), sum(queue.lag for queue in queues), not_committed
+
+
+def _named(topics: list[str]) -> str:
+    more = f", and {len(topics) - _NAMED_MAX} more" if len(topics) > _NAMED_MAX else ""
+    return ", ".join(topics[:_NAMED_MAX]) + more

@@ -8,6 +8,7 @@ import pytest
 from rmqha.cli.main import run
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.message_queue import message_queue_key
+from rmqha.codec.remoting import RemotingCommand
 from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
 Output = pytest.CaptureFixture[str]
@@ -37,7 +38,9 @@ def broker(*, members: bool = False) -> dict[RequestCode, Answer]:
     return {
         RequestCode.GET_BROKER_RUNTIME_INFO: runtime(broker_name="a"),
         RequestCode.GET_ALL_TOPIC_CONFIG: answer({"topicConfigTable": {"orders": topic}}),
-        RequestCode.GET_TOPIC_STATS_INFO: answer({"offsetTable": by_queue}),
+        RequestCode.GET_TOPIC_STATS_INFO: lambda fields: (
+            answer({"offsetTable": by_queue}) if fields["topic"] == "orders" else answer(code=17, remark="no topic")
+        ),
         RequestCode.GET_MIN_OFFSET: answer(offset="2"),
         RequestCode.GET_MAX_OFFSET: answer(offset="10"),
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answer(offset="4"),
@@ -56,7 +59,11 @@ def broker(*, members: bool = False) -> dict[RequestCode, Answer]:
             {"consumeStatsList": [{"billing": [offsets("orders", 3, 4), offsets("%RETRY%billing", 1)]}], "totalDiff": 8}
         ),
         RequestCode.GET_CONSUME_STATS: lambda fields: answer(
-            offsets("orders", 3, -1) if fields["consumerGroup"] == "billing" else offsets("orders", 10, 10)
+            offsets("%RETRY%billing", 1)
+            if fields.get("topic", "").startswith("%RETRY%")
+            else offsets("orders", 3, -1)
+            if fields["consumerGroup"] == "billing"
+            else offsets("orders", 10, 10)
         ),
         RequestCode.UPDATE_CONSUMER_OFFSET: answer(),
         RequestCode.SAVE_CONSUMER_OFFSETS: answer(),
@@ -74,9 +81,84 @@ def test_the_list_sums_up_the_lag_of_each_group(fake_brokers: FakeBrokers, capsy
     fake_brokers.answers = {A: broker()}
     assert run(["groups", "list", "-b", A, "--format", "json"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"group": "billing", "broker": "a", "members": 0, "topics": 2, "lag": 8},
-        {"group": "idle", "broker": "a", "members": 0, "topics": 0, "lag": 0},
+        {"group": "billing", "broker": "a", "members": 0, "topics": 2, "lag": 8, "notCommitted": []},
+        {"group": "idle", "broker": "a", "members": 0, "topics": 0, "lag": 0, "notCommitted": []},
     ]
+
+
+def stuck() -> dict[RequestCode, Answer]:
+    """It consumes orders, of which [2, 10) is there in each of two queues, and has committed nothing of it."""
+    rows = {"brokerOffset": 10, "consumerOffset": 2, "lastTimestamp": 0, "notCommitted": True}
+    table = {message_queue_key("orders", queue_id, broker_name="a"): rows for queue_id in (0, 1)}
+    known = {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: answer({"subscriptionGroupTable": {}})}
+    stats = {"consumeTps": 0.0, "offsetTable": table}
+
+    def of_group(fields: dict[str, str]) -> RemotingCommand:
+        assert fields["notCommitted"] == "true"
+        return answer(stats if fields.get("topic") in (None, "orders") else {"offsetTable": {}})
+
+    def of_all(fields: dict[str, str]) -> RemotingCommand:
+        assert fields["notCommitted"] == "true"
+        groups = [{"billing": [offsets("paid", 1)]}, {"billing": [stats]}]
+        return answer({"consumeStatsList": groups, "totalDiff": 1})
+
+    return broker() | known | {RequestCode.GET_CONSUME_STATS: of_group, RequestCode.GET_BROKER_CONSUME_STATS: of_all}
+
+
+def test_what_a_group_has_committed_nothing_of_is_its_lag(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    """It was told to have none, or not to exist."""
+    fake_brokers.answers = {A: stuck()}
+    assert run(["groups", "list", "-b", A]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["GROUP", "BROKER", "MEMBERS", "TOPICS", "LAG", "NOTHING", "COMMITTED", "OF"],
+        ["billing", "a", "0", "2", "17", "orders"],
+    ]
+    for topic in ([], ["--topic", "orders"]):
+        assert run(["groups", "describe", "billing", "-b", A, *topic]) == 0
+        out = capsys.readouterr().out
+        assert "lag: 16 messages" in out
+        assert "nothing is committed of orders: all messages that are there count as lag" in out
+        assert ["orders", "a", "0", "-", "10", "8", "-"] in [line.split() for line in out.splitlines()]
+    assert run(["groups", "describe", "billing", "-b", A, "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(queue["consumed"], queue["committed"], queue["lag"]) for queue in told["queues"]] == [(2, False, 8)] * 2
+
+
+def test_a_group_is_shown_with_what_it_gave_up(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    stats = {"lastUpdateTimestamp": 1000, "maxOffset": 10, "minOffset": 7}
+
+    def of_topic(fields: dict[str, str]) -> RemotingCommand:
+        queue_ids = {"%RETRY%billing": (0, 1), "%DLQ%billing": (0,)}[fields["topic"]]
+        by_queue = {message_queue_key(fields["topic"], one, broker_name="a"): stats for one in queue_ids}
+        return answer({"offsetTable": by_queue})
+
+    fake_brokers.answers = {A: broker(), B: broker() | {RequestCode.GET_TOPIC_STATS_INFO: of_topic}}
+    assert run(["groups", "describe", "billing", "-b", A, "-b", B]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "to be tried again: 4 messages in %RETRY%billing" in lines, (
+        "1 of one queue, and all 3 of one without a place"
+    )
+    assert "given up (dead letters): 3 messages in %DLQ%billing" in lines
+    assert run(["groups", "describe", "billing", "--topic", "orders", "-b", B, "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["retryLag"], told["deadLetters"]) == (4, 3)
+
+
+def test_a_group_of_which_no_place_is_known_is_not_said_to_lack_nothing(
+    fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """A broadcasting one, or one that a broker of RocketMQ's tells nothing of."""
+    nothing: dict[RequestCode, Answer] = {RequestCode.GET_CONSUME_STATS: answer({"offsetTable": {}})}
+    fake_brokers.answers = {A: broker(members=True) | nothing}
+    assert run(["groups", "describe", "billing", "-b", A]) == 0
+    assert "no place of it is known here, and so no lag" in capsys.readouterr().out
+
+
+def test_only_places_count_that_are_deleted(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: stuck() | {RequestCode.DELETE_SUBSCRIPTIONGROUP: answer()}}
+    assert run(["groups", "delete", "billing", "-b", A, "--yes"]) == 0
+    assert "billing is deleted, with its offsets in 1 queues" in capsys.readouterr().out
 
 
 def test_a_group_is_shown_with_members_and_lag_and_is_never_ahead(fake_brokers: FakeBrokers, capsys: Output) -> None:
