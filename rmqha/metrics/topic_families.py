@@ -11,7 +11,9 @@ import trio
 from prometheus_client.metrics_core import Metric
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.clients.not_committed import not_committed
 from rmqha.broker.stats_item import MINUTE, NUMS, SIZE, StatsItem
+from rmqha.broker.tables.retry_topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
 from rmqha.metrics.families import counter, counters, gauge, gauges
@@ -38,6 +40,8 @@ _GROUP: Final = (
     ("rocketmq_consumer_message_size", "Bytes a second, last minute."),
     ("rmqha_group_members", "Consumers connected."),
 )
+_LAG: Final = 2
+"""The column of rocketmq_group_diff."""
 _Row = tuple[float, ...]
 _Rows = dict[tuple[str, ...], _Row]
 
@@ -49,6 +53,7 @@ class TopicFamilies:
         self._broker: Final = broker
         self._topics: _Rows = {}
         self._groups: _Rows = {}
+        self._dead_letters: _Rows = {}
         self._counts = (0, 0, 0)
         self._made_at = -inf
         self._looked_at = 0
@@ -59,6 +64,7 @@ class TopicFamilies:
             return
         topics = await self._ranked()
         self._topics, queues = await self._look_at_topics(topics)
+        self._dead_letters = await self._look_at_dead_letters(topics)
         self._groups, pairs = await self._look_at_groups()
         self._counts = len(topics), queues, pairs
         self._made_at = trio.current_time()
@@ -92,10 +98,25 @@ class TopicFamilies:
             self._add(rows, (name,), row)
         return rows, queues
 
+    async def _look_at_dead_letters(self, topics: list[TopicConfig]) -> _Rows:
+        """By group the messages that are there."""
+        rows: _Rows = {}
+        for topic in topics:
+            await self._pause()
+            if topic.topic_name.startswith(DLQ_GROUP_TOPIC_PREFIX):
+                stored = 0
+                for queue_id in range(topic.queue_nums):
+                    await self._pause()
+                    first, end = self._broker.store.queues.readable_range_of(topic.topic_name, queue_id)
+                    stored += end - first
+                self._add(rows, (topic.topic_name.removeprefix(DLQ_GROUP_TOPIC_PREFIX),), (stored,))
+        return rows
+
     async def _look_at_groups(self) -> tuple[_Rows, int]:
         rows: _Rows = {}
         pairs = 0
-        for group, topics in (await self._broker.offsets.topics_by_group_in_turns()).items():
+        committed = await self._broker.offsets.topics_by_group_in_turns()
+        for group, topics in committed.items():
             online = self._broker.consumers.find_group(group)
             for name in topics if group != CONSUMER_GROUP else ():
                 topic = self._broker.topics.select(name)
@@ -106,19 +127,39 @@ class TopicFamilies:
                 self._add(
                     rows, (name, group), (*await self._offsets_of(group, topic), *self._rates(group, name), members)
                 )
-        return rows, pairs
+        return rows, pairs + await self._look_at_uncommitted(rows, committed)
+
+    async def _look_at_uncommitted(self, rows: _Rows, committed: dict[str, list[str]]) -> int:
+        """Topics that members subscribe to and have committed nothing of, while there is room for a line of each.
+
+        Heartbeats may name so many that to look at all would take minutes.
+        """
+        pairs = 0
+        for group, online in self._broker.consumers.groups():
+            await self._pause()
+            for name in not_committed(group, online, committed=committed.get(group, ()), got={}):
+                if len(rows) >= self._broker.config.metrics_topics_max:
+                    return pairs
+                await self._pause()
+                if (topic := self._broker.topics.select(name)) is None:
+                    continue
+                pairs += 1
+                of_queues = await self._offsets_of(group, topic)
+                self._add(rows, (name, group), (*of_queues, *self._rates(group, name), len(online.members)))
+        return pairs
 
     async def _offsets_of(self, group: str, topic: TopicConfig) -> tuple[int, int, int]:
-        """Where the queues end, where the group is, and what lies between, all queues together."""
+        """Where the queues end, where the group is, and what of them it lacks, all queues together.
+
+        Of a queue in which it has committed nothing it lacks what is there.
+        """
         offsets = self._broker.offsets.query_offsets(group, topic.topic_name)
         ends = consumed = lag = 0
         for queue_id in range(topic.read_queue_nums):
             await self._pause()
-            end, offset = (
-                self._broker.store.get_max_offset_in_queue(topic.topic_name, queue_id),
-                offsets.get(queue_id, 0),
-            )
-            ends, consumed, lag = ends + end, consumed + offset, lag + max(0, end - offset)
+            first, end = self._broker.store.queues.readable_range_of(topic.topic_name, queue_id)
+            lag += max(0, end - offsets.get(queue_id, first))
+            ends, consumed = ends + end, consumed + offsets.get(queue_id, 0)
         return ends, consumed, lag
 
     def _rates(self, group: str, topic: str) -> tuple[float, float]:
@@ -161,3 +202,12 @@ class TopicFamilies:
         for column, (name, meaning) in enumerate(_GROUP):
             values = {(*who, *key): row[column] for key, row in self._groups.items()}
             yield gauges(name, meaning, [*labels, "group"], values)
+        retries = {(*who, *key): row[_LAG] for key, row in self._groups.items() if _is_retry_topic(key[0])}
+        meaning = "Messages to be tried again that it has not consumed."
+        yield gauges("rocketmq_group_retrydiff", meaning, [*labels, "group"], retries)
+        dead = {key: row[0] for key, row in self._dead_letters.items()}
+        yield gauges("rmqha_dead_letters", "Messages that a group gave up, and that are there.", ["group"], dead)
+
+
+def _is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_GROUP_TOPIC_PREFIX)

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.certificates import Certificates
 from rmqha.config.load_namesrv import load_namesrv
 from rmqha.namesrv.namesrv_controller import NamesrvController
@@ -47,6 +48,9 @@ async def all_names(directory: Path) -> set[str]:
     async with pair.running() as (master, slave), pair.master.client() as client:
         await ask(client, send_request(b"x"))
         await commit(client, 0, group="g", topic="t")
+        for own in ("%RETRY%g", "%DLQ%g"):
+            master.topics.update_topic_config(TopicConfig(own, 1, 1))
+        await commit(client, 0, group="g", topic="%RETRY%g")
         await ask(client, pull_request(0))
         stranger = await pair.net.host("10.7.7.7").mount().connect("10.0.0.1", 10911, timeout_s=5)
         await stranger.send_all(b"nonsense" * 9)
