@@ -1,6 +1,6 @@
 """What a group consumes and has committed nothing of: the table of offsets does not know it.
 
-Who is stuck at the first message, or sends all of the first ones back, stands nowhere else.
+Who is stuck at the first message stands nowhere else.
 """
 
 from collections.abc import Iterable, Mapping
