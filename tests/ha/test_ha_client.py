@@ -375,7 +375,7 @@ async def test_who_is_ahead_is_so_until_another_log_was_compared(
     client.update_master_address("master", 2)
     assert not client.is_apart, "nothing is known of that one"
     await trio.sleep(30)
-    assert client.info().state is ClientState.WAITING
+    await until(lambda: client.info().state is ClientState.WAITING)
     ends[master.port] = len(data) - 10
     client.update_master_address("master", master.port)
     await until(lambda: client.info().state is ClientState.AHEAD)
@@ -384,7 +384,7 @@ async def test_who_is_ahead_is_so_until_another_log_was_compared(
     del ends[master.port]
     network.connections[-1].reset()
     await trio.sleep(10)
-    assert client.info().state is ClientState.WAITING
+    await until(lambda: client.info().state is ClientState.WAITING)
     nursery.cancel_scope.cancel()
 
 
