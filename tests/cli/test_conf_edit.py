@@ -46,6 +46,22 @@ def test_what_is_not_changed_stays_whatever_the_value_before_it_ends_in(key: str
     assert ("haListenPort", "1") in kept
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_what_is_added_begins_on_a_line_of_its_own_below_one_empty_line(end: str, times: int, is_ended: bool) -> None:
+    text = end.join(["brokerName=a", "", "haListenPort=1"]) + (end if is_ended else "")
+    lines = ["brokerName=a", "", "haListenPort=1"]
+    for at in range(times):
+        text = edited(text.encode(), {f"k{at}": "v"}, note=f"note {at}").decode()
+        lines += ["", f"# note {at}", f"k{at}=v"]
+    assert text == "".join(line + end for line in lines)
+
+
+def test_an_empty_file_gets_what_is_added_alone() -> None:
+    assert edited(b"", {"brokerName": "a", "gone": None}, note="note") == b"\n# note\nbrokerName=a\n"
+
+
 def test_the_copy_of_the_former_file_is_whose_that_one_was(tmp_path: Path) -> None:
     """Changed by root, it was root's, with a mode by which the broker's user could not read it once it was put back."""
     path = tmp_path / "broker.conf"

@@ -72,3 +72,16 @@ def test_what_is_no_other_master(source: dict[str, Any], count: int, fake_broker
 def test_nobody_is_asked_where_one_address_follows_from_the_other(fake_brokers: FakeBrokers) -> None:
     assert found(fake_brokers, {}, {}, masterAddress="10.0.0.1:10911") == []
     assert fake_brokers.asked == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"masterAddress": ""},
+        {"haMasterAddress": "", "namesrvAddr": "10.0.0.5:9876"},
+        {"brokerRole": "SYNC_MASTER", "brokerId": "0"},
+    ],
+)
+def test_nobody_is_asked_where_there_are_no_two_addresses(keys: dict[str, str], fake_brokers: FakeBrokers) -> None:
+    assert found(fake_brokers, {}, {}, **keys) == []
+    assert fake_brokers.asked == []

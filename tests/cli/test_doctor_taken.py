@@ -28,3 +28,18 @@ def test_what_a_slave_has_noted_is_told_before_a_start(
     (tmp_path / "tablesNotTaken").touch()
     (finding,) = check_taken(config)
     assert (finding.level, finding.area, said in finding.what) == (level, "tables", True)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["tablesNotTaken"], "tablesNotTaken: as a slave it has not had all of its master's topics"),
+        (["mastersTablesLost"], "mastersTablesLost: as a slave it may lack what its master had lost, of topics"),
+        (["mastersTablesLost", "tablesNotTaken"], "tablesNotTaken: as a slave it has not had all of its master's"),
+    ],
+)
+def test_what_may_be_missing_is_told_by_what_was_noted(names: list[str], said: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    (finding,) = check_taken(load_config(None, {"storePathRootDir": str(tmp_path)}))
+    assert finding.what.startswith(said)
