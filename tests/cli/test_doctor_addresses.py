@@ -174,6 +174,13 @@ def test_a_name_server_with_which_tls_fails(monkeypatch: pytest.MonkeyPatch) -> 
     assert "namesrvTlsEnable" in finding.next
 
 
+def test_a_name_server_that_is_silent_is_not_said_to_speak_tls(fake_brokers: FakeBrokers) -> None:
+    (finding,) = doctor_peers.check_name_servers(slave(namesrvAddr="10.0.0.1:9876"), timeout_s=1)
+    assert "the name server at 10.0.0.1:9876 cannot be reached: Connection refused" in finding.what
+    assert (finding.level, finding.next) == ("warn", "is it running, and is this its address?")
+    assert fake_brokers.asked == []
+
+
 def test_a_master_that_would_begin_a_new_log_while_its_peers_are_away(fake_brokers: FakeBrokers) -> None:
     config = master(haPeers="10.0.0.2:10922")
     _, (level, area, what) = bad(doctor_peers.check_peers(config, is_empty=True, timeout_s=1))

@@ -102,6 +102,8 @@ async def test_what_ends_the_sending_ends_the_reading(
         failure = await send_all(PLAN, chunks, log) or log.finish()
     assert (len(read), sender.sent, report.total) == (chunks_read, sent, sent)
     assert (failure is None) if error is None else type(failure) is error
+    if isinstance(failure, UnreachableError):
+        assert (failure.message, failure.why) == ("the broker at h:1 cannot be reached", str(GONE))
 
 
 def opening(sender: Sender) -> Callable[..., Any]:

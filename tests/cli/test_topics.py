@@ -66,6 +66,66 @@ def test_a_change_keeps_what_is_not_named(fake_brokers: FakeBrokers) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ([], ("8", "8", "6")),
+        (["--queues", "3"], ("3", "3", "6")),
+        (["--queues", "3", "--perm", "r"], ("3", "3", "4")),
+        (["--perm", "w"], ("8", "8", "2")),
+    ],
+)
+def test_a_new_topic_is_what_was_asked_for(
+    options: list[str], sent: tuple[str, ...], fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    fake_brokers.answers = {A: broker("a"), B: broker("b")}
+    assert run(["topics", "create", "new", *options, "-b", A, "-b", B, "--format", "json"]) == 0
+    changes = [one for one in fake_brokers.asked if one[1] == RequestCode.UPDATE_AND_CREATE_TOPIC]
+    reads, writes, perm = sent
+    assert [(address, fields) for address, _, fields in changes] == [
+        (address, {
+            "topic": "new", "readQueueNums": reads, "writeQueueNums": writes, "perm": perm, "order": "false",
+            "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "defaultTopic": "TBW102",
+        })
+        for address in (A, B)
+    ]  # fmt: skip
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["broker"], one["topicName"], one["readQueueNums"]) for one in told] == [
+        (name, "new", int(reads)) for name in ("a", "b")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "reads", "writes"),
+    [
+        (["--queues", "5"], "5", "5"),
+        (["--read-queues", "5"], "5", "2"),
+        (["--write-queues", "5"], "2", "5"),
+        (["--queues", "5", "--read-queues", "7"], "7", "5"),
+        (["--queues", "5", "--write-queues", "7"], "5", "7"),
+        (["--read-queues", "7", "--write-queues", "4"], "7", "4"),
+    ],
+)
+def test_the_more_exact_number_of_queues_wins(
+    options: list[str], reads: str, writes: str, fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    fake_brokers.answers = {A: broker("a", "orders")}
+    assert run(["topics", "update", "orders", *options, "-b", A]) == 0
+    ((_, _, fields),) = [one for one in fake_brokers.asked if one[1] == RequestCode.UPDATE_AND_CREATE_TOPIC]
+    assert (fields["readQueueNums"], fields["writeQueueNums"], fields["perm"]) == (reads, writes, "6")
+    assert capsys.readouterr().out == f"a: orders has {writes} queues to write, {reads} to read, rw\n"
+
+
+def test_a_topic_that_is_not_there_is_not_changed_and_it_is_told_where(
+    fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    fake_brokers.answers = {A: broker("a", "orders"), B: broker("b")}
+    assert run(["topics", "update", "orders", "--perm", "r", "-b", A, "-b", B]) == 1
+    told = capsys.readouterr().err
+    assert ("topic orders does not exist on b" in told, "rmqha topics create orders" in told) == (True, True)
+    assert RequestCode.UPDATE_AND_CREATE_TOPIC not in fake_brokers.codes_asked()
+
+
 def test_nothing_is_made_if_one_broker_has_it_already(fake_brokers: FakeBrokers, capsys: Output) -> None:
     fake_brokers.answers = {A: broker("a"), B: broker("b", "orders")}
     assert run(["topics", "create", "orders", "-b", A, "-b", B]) == 1
@@ -88,3 +148,14 @@ def test_nothing_is_deleted_that_nobody_confirmed(
     assert run(["topics", "delete", "orders", "-b", A, "-b", B, "--yes"]) == 0
     assert [address for address, code, _ in fake_brokers.asked if code == RequestCode.DELETE_TOPIC_IN_BROKER] == [A]
     assert run(["topics", "delete", "orders", "-b", B, "--yes"]) == 1
+
+
+def test_who_consumes_a_topic_is_said_only_where_somebody_does(
+    fake_brokers: FakeBrokers, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = {RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: answer({"groupList": []})}
+    fake_brokers.answers = {A: broker("a", "orders") | nobody}
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert run(["topics", "delete", "orders", "-b", A]) == 2
+    told = capsys.readouterr().err
+    assert ("with 3 messages on a?" in told, "Groups" in told) == (True, False)

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from rmqha.cli.named_brokers import NamedBroker
-from rmqha.codec.codes import RequestCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.java_json import dumps
 from rmqha.dashboard import questions
 from rmqha.dashboard.asking import ThreadAsker
@@ -100,6 +100,16 @@ def test_groups_with_the_most_lag_first_and_so_many(fake_brokers: FakeBrokers) -
     told = read_group(BROKER, "billing", timeout_s=1)
     assert [queue["lag"] for queue in told["queues"]] == [4, 3]
     assert told["members"] == [{"clientId": "c1", "clientAddr": "", "language": "JAVA"}]
+
+
+@pytest.mark.parametrize("code", [ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR])
+def test_a_group_none_of_which_is_connected_has_no_members_and_its_lag(code: int, fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers[A] = {
+        RequestCode.GET_CONSUME_STATS: answer(offsets("orders", 3)),
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: answer(code=code, remark="the consumer group[g] not online"),
+    }
+    told = read_group(BROKER, "g", timeout_s=1)
+    assert (told["members"], [queue["lag"] for queue in told["queues"]]) == ([], [3])
 
 
 def test_a_configuration_with_origins_and_without_secrets(fake_brokers: FakeBrokers) -> None:
