@@ -8,7 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.broker.broker_status import readable_bytes
+from rmqha.broker.broker_status import _readable_time, readable_bytes
 from rmqha.broker.processors import consume_admin_processor
 from rmqha.broker.tables import consumer_offset_manager
 from rmqha.broker.tables.topic_config import TopicConfig
@@ -504,3 +504,16 @@ async def test_who_asks_again_and_again_fills_no_log(machine: Machine, event: st
                 await ask(client, LOGGED[event])
         lines = [line for line in logs if line["event"] == event]
         assert 0 < len(lines) <= 20 + trio.current_time() - begun_at
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (59, "0 days, 0 hours, 0 minutes, 59 seconds"),
+        (86_399, "0 days, 23 hours, 59 minutes, 59 seconds"),
+        (86_400, "1 days, 0 hours, 0 minutes, 0 seconds"),
+        (1_000 * 86_400 + 3_661, "1000 days, 1 hours, 1 minutes, 1 seconds"),
+    ],
+)
+def test_times_are_written_as_mqadmin_shows_them(seconds: int, text: str) -> None:
+    assert _readable_time(seconds) == f"[ {text} ]"
