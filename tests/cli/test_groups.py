@@ -346,3 +346,47 @@ def test_a_group_in_use_and_one_that_nobody_knows_are_not_deleted(fake_brokers: 
     err = capsys.readouterr().err
     assert ("group iddle does not exist" in err, "did you mean idle?" in err) == (True, True)
     assert deleted(fake_brokers) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("biling", "billing"), ("TOOLS_CONSUMR", "TOOLS_CONSUMER"), ("idl", "idle")]
+)
+def test_each_group_that_is_known_may_be_the_one_that_was_meant(
+    name: str, near: str, fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    fake_brokers.answers = {A: deletable()}
+    assert run(["groups", "delete", name, "-b", A, "--yes"]) == 1
+    assert f"did you mean {near}?" in capsys.readouterr().err
+
+
+def test_a_plan_shows_by_how_much_each_queue_moves(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker()}
+    assert run([*RESET, "--to", "5"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[:3] == [
+        ["BROKER", "QUEUE", "CURRENT", "NEW", "CHANGE", "LAG", "THEN"],
+        ["a", "0", "7", "5", "-2", "5"],
+        ["a", "1", "-", "5", "5", "5"],
+    ]
+    assert " ".join(rows[-1]) == "Nothing was changed: give --execute to do it."
+
+
+def test_a_topic_that_no_broker_has_has_no_places(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker()}
+    assert run(["groups", "reset", "billing", "--topic", "order", "-b", A, "--to", "latest", "--execute"]) == 1
+    told = capsys.readouterr().err
+    assert ("topic order does not exist" in told, "not on a" in told) == (True, True)
+    assert changes(fake_brokers) == []
+
+
+def test_a_broker_that_fails_is_not_one_without_members(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    """Else a group in use was deleted, or set to a place by its committed offsets alone."""
+    failing = {RequestCode.GET_CONSUMER_CONNECTION_LIST: answer(code=1, remark="a bug")}
+    fake_brokers.answers = {A: deletable() | failing}
+    assert run(["groups", "delete", "billing", "-b", A, "--yes"]) == 1
+    assert "a bug" in capsys.readouterr().err
+    assert deleted(fake_brokers) == []
+    fake_brokers.answers = {A: broker() | failing}
+    assert run([*RESET, "--to", "latest", "--execute"]) == 1
+    assert "a bug" in capsys.readouterr().err
+    assert changes(fake_brokers) == []

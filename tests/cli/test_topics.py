@@ -12,6 +12,7 @@ from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
 Output = pytest.CaptureFixture[str]
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
+NAMES = "10.0.0.9:9876"
 
 
 def config(name: str, queues: int = 2, **more: Any) -> dict[str, Any]:
@@ -159,3 +160,78 @@ def test_who_consumes_a_topic_is_said_only_where_somebody_does(
     assert run(["topics", "delete", "orders", "-b", A]) == 2
     told = capsys.readouterr().err
     assert ("with 3 messages on a?" in told, "Groups" in told) == (True, False)
+
+
+def named_by(*brokers: tuple[str, str]) -> dict[RequestCode, Answer]:
+    """A name server that names these."""
+    table = {name: {"brokerName": name, "cluster": "c", "brokerAddrs": {"0": at}} for name, at in brokers}
+    clusters = {"brokerAddrTable": table, "clusterAddrTable": {"c": list(table)}}
+    return {RequestCode.GET_BROKER_CLUSTER_INFO: answer(clusters), RequestCode.DELETE_TOPIC_IN_NAMESRV: answer()}
+
+
+def test_a_deleted_topic_is_forgotten_at_the_name_servers_that_were_named(
+    fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """Else clients are told of it until the brokers register again."""
+    first, second = "10.0.0.8:9876", "10.0.0.9:9876"
+    names = named_by(("a", A), ("b", B))
+    fake_brokers.answers = {first: names, second: names, A: broker("a", "orders"), B: broker("b", "orders")}
+    assert run(["topics", "delete", "orders", "-b", first, "-b", second, "--yes", "--format", "json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told == [{"broker": name, "topic": "orders", "messages": 3} for name in ("a", "b")]
+    deletions = (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    assert [(at, code, fields["topic"]) for at, code, fields in fake_brokers.asked if code in deletions] == [
+        (A, RequestCode.DELETE_TOPIC_IN_BROKER, "orders"),
+        (B, RequestCode.DELETE_TOPIC_IN_BROKER, "orders"),
+        (first, RequestCode.DELETE_TOPIC_IN_NAMESRV, "orders"),
+        (second, RequestCode.DELETE_TOPIC_IN_NAMESRV, "orders"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["delete", "orders", "--yes"], ["update", "orders", "--perm", "r"], ["create", "new"]],
+    ids=lambda c: c[0],
+)
+def test_a_broker_that_is_away_is_told_by_the_exit_code_and_the_others_are_changed(
+    command: list[str], fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    fake_brokers.answers = {NAMES: named_by(("a", A), ("b", B)), A: broker("a", "orders")}
+    assert run(["topics", *command, "-b", NAMES]) == 3
+    out, err = capsys.readouterr()
+    assert (out.startswith("a: "), f"the broker at {B} cannot be reached" in err) == (True, True)
+    changed = (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert [at for at, code, _ in fake_brokers.asked if code in changed] == [A]
+
+
+@pytest.mark.parametrize("command", [["describe", "order"], ["delete", "order", "--yes"]], ids=lambda c: c[0])
+def test_a_topic_that_is_nowhere_is_told_with_where_it_was_looked_for(
+    command: list[str], fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    fake_brokers.answers = {A: broker("a", "orders"), B: broker("b")}
+    assert run(["topics", *command, "-b", A, "-b", B]) == 1
+    told = capsys.readouterr().err
+    assert ("topic order does not exist" in told, "not on a, b" in told) == (True, True)
+
+
+def test_a_topic_is_described_with_its_queues_on_each_broker(fake_brokers: FakeBrokers, capsys: Output) -> None:
+    fake_brokers.answers = {A: broker("a", "orders"), B: broker("b", "orders")}
+    assert run(["topics", "describe", "orders", "-b", A, "-b", B]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["topic", "orders,", "consumed", "by", "billing"]
+    assert rows[2:5] == [
+        ["BROKER", "WRITE", "QUEUES", "READ", "QUEUES", "PERM", "MESSAGES"],
+        ["a", "2", "2", "rw", "3"],
+        ["b", "2", "2", "rw", "3"],
+    ]
+    assert [row[:5] for row in rows[7:]] == [["a", "0", "2", "5", "3"], ["b", "0", "2", "5", "3"]]
+    assert run(["topics", "describe", "orders", "-b", A, "-b", B, "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["topic"], told["groups"], [one["broker"] for one in told["brokers"]]) == (
+        "orders",
+        ["billing"],
+        ["a", "b"],
+    )
+    assert [(one["broker"], one["queue_id"], one["first"], one["end"]) for one in told["queues"]] == [
+        ("a", 0, 2, 5), ("b", 0, 2, 5)
+    ]  # fmt: skip

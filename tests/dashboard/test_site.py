@@ -149,15 +149,20 @@ async def test_details_of_each_broker_and_a_row_for_one_that_does_not_answer(aut
 
 async def test_a_message_is_asked_for_in_one_way(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted: list[Wanted] = []
+    reason = "no such"
     async with visiting() as visitor:
 
         async def read_messages(_broker: object, one: Wanted) -> dict[str, Any]:
             wanted.append(one)
-            return {"messages": [], "reason": "no such"}
+            return {"messages": [], "reason": reason}
 
         monkeypatch.setattr(visitor.asker, "read_messages", read_messages)
         told = await visitor.json("/api/message?topic=t&key=%3Cb%3E")
         assert told == {"messages": [], "reasons": [{"broker": "a", "why": "no such"}], "troubles": []}
+        reason = ""
+        told = await visitor.json("/api/message?topic=t&key=%3Cb%3E")
+        assert told == {"messages": [], "reasons": [], "troubles": []}
+        wanted.pop()
         await visitor.json("/api/message?topic=t&id=AB&since=")
         await visitor.json("/api/message?offset=300")
         await visitor.json("/api/message?topic=t&key=k&since=1000000000000")
