@@ -126,8 +126,9 @@ def memory_connection(
 class MemoryListener:
     """A listener of a MemoryNetwork."""
 
-    def __init__(self, network: "MemoryNetwork", host: str, port: int) -> None:
+    def __init__(self, network: "MemoryNetwork", host: str, port: int, *, unsent_bytes_max: int | None = None) -> None:
         self.network = network
+        self.unsent_bytes_max = unsent_bytes_max
         self.host = host
         self.port = port
         self.closed = False
@@ -178,5 +179,5 @@ class MemoryNetwork:
             port = self.next_port
         if port in self.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} is taken")
-        listener = self.listeners[port] = MemoryListener(self, host, port)
+        listener = self.listeners[port] = MemoryListener(self, host, port, unsent_bytes_max=unsent_bytes_max)
         return listener

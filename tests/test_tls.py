@@ -128,6 +128,15 @@ async def test_both_sides_prove_who_they_are(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("unsent_bytes_max", [None, 65_536])
+async def test_the_kernel_is_asked_to_keep_as_little_as_without_it(
+    unsent_bytes_max: int | None, pki: Pki, memory: MemoryNetwork
+) -> None:
+    listener = await TlsNetwork(memory, pki.options(HOST)).listen(HOST, PORT, unsent_bytes_max=unsent_bytes_max)
+    assert (listener.port, memory.listeners[PORT].unsent_bytes_max) == (PORT, unsent_bytes_max)
+    listener.close()
+
+
 async def test_much_goes_through_in_order_and_both_ways(
     pki: Pki, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

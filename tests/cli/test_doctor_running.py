@@ -133,6 +133,8 @@ def test_a_broker_runs_though_its_process_has_no_number_here(
     """The kernel tells process 0 of a lock that is held in another container: that is somebody, and not nobody."""
     monkeypatch.setattr("rmqha.cli.store_place.lock_holder", lambda _path: 0)
     path = conf(tmp_path / "broker.conf", storePathRootDir=str(tmp_path / "s"))
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "tablesNotTaken").touch()  # what that means is the status's to tell
     running: dict[RequestCode, Answer] = {ASKED: told_by(load_config(path))}
     running[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(write_refusal="disk full")
     fake_brokers.answers = {ADDRESS: running}

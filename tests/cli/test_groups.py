@@ -250,6 +250,9 @@ def test_members_that_are_connected_are_told_a_time(
     assert {queue["wanted"] for queue in json.loads(capsys.readouterr().out)["queues"]} == {wanted}
     assert run([*RESET, "--to", "3", "--execute"]) == 1
     assert "stop them first" in capsys.readouterr().err
+    assert run([*RESET, "--to", place, "--execute"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "Done for group billing, topic orders: 1 connected members are told."
 
 
 @pytest.mark.parametrize("place", ["end-", "-3", "", "@x"])

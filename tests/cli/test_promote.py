@@ -202,6 +202,8 @@ def test_what_is_at_stake_is_told() -> None:
         "100 bytes of it are not flushed: gone, should this machine lose power now",
         "10.0.0.1:10911: nobody answers; what only it holds is lost, or diverges when it comes back",
     ]
+    listens, tells_no_end = Replica(MASTER, None, listens=True), Replica(OTHER, {"role": "SLAVE"})
+    assert stakes(slave("waiting", max_offset=1000, flushed_offset=900), [listens, tells_no_end]) == lines[:2]
     flushed = slave("waiting", max_offset=1000, flushed_offset=1000)
     assert stakes(flushed, []) == ["this slave: log ends at 1,000, flushed 1,000"]
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class SimListener:
     """rmqha.transport.Listener. The kernel accepts connections before the process does."""
 
-    def __init__(self, host: "SimHost", port: int) -> None:
+    def __init__(self, host: "SimHost", port: int, *, unsent_bytes_max: int | None = None) -> None:
         self.port: Final = port
+        self.unsent_bytes_max: Final = unsent_bytes_max
         self._host = host
         self._epoch = host.epoch
         self._backlog: deque[SimStream] = deque()
@@ -107,5 +108,6 @@ class SimNetwork:
         port = port or net.next_port()
         if (self.host.address, port) in net.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} is taken")
-        listener = net.listeners[self.host.address, port] = SimListener(self.host, port)
+        listener = SimListener(self.host, port, unsent_bytes_max=unsent_bytes_max)
+        net.listeners[self.host.address, port] = listener
         return listener
