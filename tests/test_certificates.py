@@ -182,3 +182,16 @@ async def test_a_hangup_has_them_read_again_and_what_is_bad_is_said_once(
     assert options.cert in logs[0]["files"]
     assert datetime.fromisoformat(logs[0]["valid_until"]).timestamp() == valid.ends_s
     assert options.cert in logs[1]["reason"]
+
+
+async def test_a_key_may_be_in_the_file_of_its_certificate(
+    pki: Pki, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    memory = MemoryNetwork(host="10.0.0.1")
+    apart = pki.options(HOST)
+    both = pki.directory / "both.pem"
+    joined = [await trio.Path(part).read_text() for part in (apart.key, apart.cert)]
+    await trio.Path(both).write_text("".join(joined))
+    await start(nursery, TlsNetwork(memory, replace(apart, cert=str(both), key="")))
+    await connected(TlsNetwork(memory, pki.options("10.0.0.1")))
+    nursery.cancel_scope.cancel()

@@ -143,6 +143,17 @@ def test_the_disk_of_all_but_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert levels(doctor_host.check_disk(apart)) == []
 
 
+def test_a_store_that_is_good_is_there_or_in_use_or_can_be_made(tmp_path: Path) -> None:
+    there, new = config(tmp_path), config(tmp_path / "new")
+    (tmp_path / "commitlog").mkdir()
+    found = [doctor_host.check_store(one, is_running=is_running) for one, is_running in ((there, False), (there, True))]
+    assert [[one.what.rpartition(": ")[2] for one in findings] for findings in found] == [
+        ["there"] * 2,
+        ["in use by its broker, which runs"] * 2,
+    ]
+    assert {one.what.rpartition(": ")[2] for one in doctor_host.check_store(new, is_running=False)} == {"can be made"}
+
+
 def test_a_store_of_somebody_else_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert levels(doctor_host.check_store(config(tmp_path / "new"), is_running=False)) == []
     (tmp_path / "file").touch()

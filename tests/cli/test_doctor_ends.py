@@ -5,11 +5,11 @@ import json
 import pytest
 
 from rmqha.cli import doctor
-from rmqha.cli.finding import FAIL, OK, WARN, Finding
+from rmqha.cli.finding import FAIL, OK, WARN, Finding, Level
 from rmqha.cli.main import run
 
 Output = pytest.CaptureFixture[str]
-LEVELS = [
+LEVELS: list[tuple[list[Level], int, str]] = [
     ([OK], 0, "0 failed, 0 warnings"),
     ([OK, WARN], 0, "0 failed, 1 warnings"),
     ([WARN, FAIL], 1, "1 failed, 1 warnings"),
@@ -19,7 +19,7 @@ LEVELS = [
 
 @pytest.mark.parametrize(("found", "code", "last"), LEVELS)
 def test_each_finding_counts_the_last_one_too(
-    found: list[str], code: int, last: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    found: list[Level], code: int, last: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     findings = [Finding(level, "disk", f"what {at}", f"step {at}") for at, level in enumerate(found)]
     monkeypatch.setattr(doctor, "_findings", lambda *_, **__: findings)

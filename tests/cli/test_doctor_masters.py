@@ -49,7 +49,9 @@ def test_a_master_of_rocketmqs_is_another_one(fake_brokers: FakeBrokers) -> None
     rocketmq = {RUNTIME: answer({"table": {"bootTimestamp": "5"}}), CONFIG: RemotingCommand(0, body=ROCKETMQ)}
     (finding,) = found(fake_brokers, told(ours("10.0.0.9:10911")), rocketmq)
     assert "it calls itself 10.0.0.1:10911" in finding.what
-    silent = rocketmq | {CONFIG: RemotingCommand(1, remark="no permission")}
+    silent: dict[RequestCode, Any] = rocketmq | {CONFIG: RemotingCommand(1, remark="no permission")}
+    assert found(fake_brokers, {}, told(ours("10.0.0.1:10911"))) == []
+    assert found(fake_brokers, told(ours("10.0.0.9:10911")), {}) == []
     assert found(fake_brokers, told(ours("10.0.0.9:10911")), silent) == []
 
 

@@ -165,6 +165,19 @@ def test_a_peer_is_compared_at_the_last_place_that_both_have(tmp_path: Path, fak
     assert (level, Page.DIVERGED in told) == ("fail", True)
 
 
+def test_a_peer_whose_log_ends_within_a_blank_here_holds_other_bytes(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
+    """It has records where the log here has none: the one before the blank is the same, and proves nothing."""
+    store = unpack("basic", tmp_path)
+    blank = expected_log("basic")["blanks"][1]
+    begins, ends = blank["physicalOffset"], blank["physicalOffset"] + blank["size"]
+    before = max(one["physicalOffset"] for one in expected_messages("basic") if one["physicalOffset"] < begins)
+    segment = store / "commitlog" / f"{65536:020}"
+    own = segment.read_bytes()[before - 65536 : begins - 65536]
+    for end, is_other in ((begins, False), (begins + 1, True), (begins + 100, True), (ends - 1, True), (ends, False)):
+        found = compared(store, fake_brokers, end, answer(body=own))
+        assert [level for level, what, _ in found if "holds other bytes" in what] == ["fail"] * is_other, end
+
+
 def test_a_peer_that_may_not_be_asked_may_differ(tmp_path: Path, fake_brokers: FakeBrokers) -> None:
     store, end = unpack("basic", tmp_path), expected_log("basic")["maxOffset"]
     refusal = answer(code=ResponseCode.NO_PERMISSION, remark="not you")

@@ -384,7 +384,7 @@ def test_a_topic_that_no_broker_has_has_no_places(fake_brokers: FakeBrokers, cap
 
 def test_a_broker_that_fails_is_not_one_without_members(fake_brokers: FakeBrokers, capsys: Output) -> None:
     """Else a group in use was deleted, or set to a place by its committed offsets alone."""
-    failing = {RequestCode.GET_CONSUMER_CONNECTION_LIST: answer(code=1, remark="a bug")}
+    failing: dict[RequestCode, Answer] = {RequestCode.GET_CONSUMER_CONNECTION_LIST: answer(code=1, remark="a bug")}
     fake_brokers.answers = {A: deletable() | failing}
     assert run(["groups", "delete", "billing", "-b", A, "--yes"]) == 1
     assert "a bug" in capsys.readouterr().err

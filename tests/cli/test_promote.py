@@ -537,3 +537,20 @@ def test_replicas_that_a_name_server_knows_are_compared_and_a_silent_one_is_said
     captured = capsys.readouterr()
     assert "10.0.0.3:10911 holds 400 bytes more" in captured.err
     assert "10.0.0.8:9876: this name server does not answer" in captured.out
+
+
+@pytest.mark.parametrize("followed", [None, {"master": ""}, {"master": "10.0.0.4:10912"}])
+def test_of_those_that_are_asked_the_masters_are_no_peers(
+    followed: dict[str, str] | None, fake_brokers: FakeBrokers
+) -> None:
+    """Those that the file names, and the one that it follows: one that is starting follows none yet."""
+    fourth = "10.0.0.4:10911"
+    fake_brokers.answers = {at: {RUNTIME: runtime(broker_name="a")} for at in (MASTER, OWN, OTHER, fourth)}
+    config = load_config(None, {
+        "brokerName": "a", "brokerRole": "SLAVE", "brokerId": "1", "masterAddress": OWN,
+        "haMasterAddress": MASTER.replace("10911", "10912"),
+    })  # fmt: skip
+    found = ask_replicas([MASTER, OWN, OTHER, fourth], config, {"ha_client": followed}, timeout_s=1)
+    is_followed = bool(followed and followed["master"])
+    assert [one.is_peer for one in found] == [False, False, True, not is_followed]
+    assert [one.is_peer for one in ask_replicas([OTHER], config, {"starting": {}}, timeout_s=1)] == [True]

@@ -154,7 +154,7 @@ def test_nothing_is_deleted_that_nobody_confirmed(
 def test_who_consumes_a_topic_is_said_only_where_somebody_does(
     fake_brokers: FakeBrokers, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = {RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: answer({"groupList": []})}
+    nobody: dict[RequestCode, Answer] = {RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: answer({"groupList": []})}
     fake_brokers.answers = {A: broker("a", "orders") | nobody}
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert run(["topics", "delete", "orders", "-b", A]) == 2

@@ -70,6 +70,7 @@ def test_values_are_made_plain() -> None:
     values: tuple[object, ...] = (True, "1", None, [], float("nan"), float("inf"), 1 << 63, 10**5000)
     assert [number(value) for value in values] == [None] * len(values)
     assert [number(value) for value in (0, -5, 1.5, (1 << 63) - 1)] == [0, -5, 1.5, (1 << 63) - 1]
+    assert (text("x" * 500), text("x" * 5, 5), text("x" * 6, 5)) == ("x" * 500, "x" * 5, "xxxx…")
     assert (text("x" * 501), text(7), text("a\udc80")) == ("x" * 499 + "…", "", "a\\udc80")
     assert texts("no list", 3) == []
     assert texts(["a", 1, "b", "c"], 3) == ["a", "", "b"]

@@ -27,6 +27,7 @@ from tests.broker.machines import Machine, ask, ha_client_of, pull_request, repl
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import Pair
 from tests.fakes import MemoryNetwork
+from tests.sim.sim_clock import WallClock
 from tests.sim.sim_net import SimNet
 
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
@@ -534,7 +535,10 @@ async def test_a_certificate_that_is_not_valid_yet_is_a_reason(tmp_path: Path, a
     machine = Machine(SimNet(), "10.0.0.1", LISTEN)
     async with machine.broker() as broker, scraped(broker, machine.net) as monitoring, machine.client() as client:
         assert value(await monitoring.scrape(), "rmqha_trouble", kind="certificates") == 1
-        verdict = judge(await status_of(client))
+        verdict = judge(facts := await status_of(client))
+        begins_in_s = begins.timestamp() - WallClock()() / 1000
+        assert facts["certificate"]["begins_in_s"] == pytest.approx(begins_in_s, abs=5)
+        assert facts["certificate"]["expires_in_s"] == pytest.approx(begins_in_s + 90 * 86_400, abs=5)
         shown.clear()
         gc.collect()
         await trio.sleep(2)
