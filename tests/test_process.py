@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -81,3 +82,30 @@ async def test_a_server_that_is_just_starting_ends_at_once(
 
     await process.serve("x", run, stopping.set, is_starting=lambda: is_starting)
     assert exits == ([EXIT_OK] if is_starting else [])
+
+
+async def test_a_server_looks_after_its_loop_and_its_certificates_until_it_ends(
+    exits: list[int], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = list[str](), list[str]()
+
+    def looking_after(name: str) -> Callable[[], Awaitable[None]]:
+        async def look() -> None:
+            begun.append(name)
+            try:
+                await trio.sleep_forever()
+            finally:
+                ended.append(name)
+
+        return look
+
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        await trio.sleep(60)
+        assert (sorted(begun), ended) == (["tell_of_expiry", "tell_of_stalls"], [])
+
+    for name in ("tell_of_stalls", "tell_of_expiry"):
+        monkeypatch.setattr(process, name, looking_after(name))
+    with trio.fail_after(120):
+        await process.serve("x", run, lambda: None)
+    assert (sorted(ended), exits) == (["tell_of_expiry", "tell_of_stalls"], [])

@@ -40,7 +40,7 @@ def message_view(message: MessageExt) -> dict[str, Any]:
         "bodyShown": shown,
         "bodyKind": kind,
         "body": body,
-        "bodyProblem": text(message.body_problem or ""),
+        "bodyProblem": text(message.body_problem),
     }
 
 

@@ -143,6 +143,27 @@ def test_the_disk_of_all_but_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert levels(doctor_host.check_disk(apart)) == []
 
 
+def test_ports_that_are_free_are_no_more_than_named() -> None:
+    with listening() as port:
+        pass
+    free = config(listenPort=str(port), haListenPort="0")
+    for is_running, said in ((False, ""), (True, ": taken by the broker, which runs")):
+        whats = [one.what for one in doctor_host.check_ports(free, is_running=is_running)]
+        assert whats == [
+            f"{key} 127.0.0.1:{one}{said}" for key, one in (("listenPort", port), ("listenPort - 2", port - 2))
+        ]
+    assert [*doctor_host.check_ports(config(), is_running=False)] == []
+
+
+@pytest.mark.parametrize("installed", ["1.2", ""])
+def test_an_extra_that_is_not_there_is_told_and_one_that_is_not(
+    installed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_host, "_version", lambda _: installed)
+    without = [one.what for one in doctor_host.check_software(config()) if one.what.startswith("without")]
+    assert len(without) == (0 if installed else len(doctor_host._EXTRAS))
+
+
 def test_a_store_that_is_good_is_there_or_in_use_or_can_be_made(tmp_path: Path) -> None:
     there, new = config(tmp_path), config(tmp_path / "new")
     (tmp_path / "commitlog").mkdir()

@@ -194,6 +194,21 @@ def test_a_master_that_would_begin_a_new_log_while_its_peers_are_away(fake_broke
     assert [what for *_, what in found if "may hold is unknown" in what], "it tells nothing of what it holds"
     fake_brokers.answers = {"10.0.0.2:10921": {RUNTIME: runtime(broker_id=1, role="SLAVE")}}
     assert bad(doctor_peers.check_peers(config, is_empty=True, timeout_s=1)) == []
+    fake_brokers.answers = {}
+    follower = slave(haPeers="10.0.0.2:10922")
+    found = bad(doctor_peers.check_peers(follower, is_empty=True, timeout_s=1))
+    assert not [what for *_, what in found if "may hold is unknown" in what], "a slave takes no sends"
+
+
+@pytest.mark.parametrize(("addresses", "said"), [({}, "free"), ({"0": "127.0.0.1:10911"}, "registered")])
+def test_a_place_at_a_name_server_is_free_or_taken_by_this_broker(
+    addresses: dict[str, str], said: str, fake_brokers: FakeBrokers
+) -> None:
+    known = {"a": {"brokerName": "a", "cluster": "DefaultCluster", "brokerAddrs": addresses}}
+    fake_brokers.answers = {"10.0.0.9:9876": {CLUSTER: answer({"brokerAddrTable": known})}}
+    config = load_config(None, {"brokerName": "a", "namesrvAddr": "10.0.0.9:9876"})
+    (finding,) = doctor_peers.check_name_servers(config, timeout_s=1)
+    assert (finding.level, finding.what) == ("ok", f"10.0.0.9:9876: a with brokerId 0 is {said}")
 
 
 def test_a_broker_that_runs_says_how_it_is(fake_brokers: FakeBrokers) -> None:

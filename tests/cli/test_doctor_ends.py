@@ -26,6 +26,8 @@ def test_each_finding_counts_the_last_one_too(
     assert run(["doctor"]) == code
     shown = capsys.readouterr().out
     assert shown.splitlines()[-1] == last
+    nexts = [line.strip() for line in shown.splitlines() if "Next: step" in line]
+    assert nexts[-len(found) :] == [f"Next: step {at}" for at in range(len(found))]
     told = [line.split() for line in shown.splitlines() if "what" in line][-len(found) :]
     assert told == [[level, "disk", "what", str(at)] for at, level in enumerate(found)]
     assert run(["doctor", "--format", "json"]) == code

@@ -393,3 +393,27 @@ def test_a_broker_that_fails_is_not_one_without_members(fake_brokers: FakeBroker
     assert run([*RESET, "--to", "latest", "--execute"]) == 1
     assert "a bug" in capsys.readouterr().err
     assert changes(fake_brokers) == []
+
+
+def test_a_place_is_committed_for_the_group_in_each_queue_of_the_topic(fake_brokers: FakeBrokers) -> None:
+    fake_brokers.answers = {A: broker()}
+    assert run([*RESET, "--to", "5", "--execute"]) == 0
+    assert [fields for _, fields in changes(fake_brokers)] == [
+        {"consumerGroup": "billing", "topic": "orders", "queueId": queue, "commitOffset": "5"} for queue in ("0", "1")
+    ]
+    (saved,) = [fields for _, code, fields in fake_brokers.asked if code is RequestCode.SAVE_CONSUMER_OFFSETS]
+    assert {"billing", "orders"} == set(saved.values())
+
+
+@pytest.mark.parametrize(("is_connected", "code"), [(True, 0), (False, 1)])
+def test_a_group_that_has_just_members_is_there(
+    is_connected: bool, code: int, fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    nothing: dict[RequestCode, Answer] = {RequestCode.GET_CONSUME_STATS: answer({"offsetTable": {}})}
+    fake_brokers.answers = {A: broker(members=is_connected) | nothing}
+    assert run(["groups", "describe", "new", "-b", A]) == code
+    out, err = capsys.readouterr()
+    assert ("members connected: 1, lag: 0 messages" in out, "group new does not exist" in err) == (
+        is_connected,
+        not is_connected,
+    )

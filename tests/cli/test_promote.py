@@ -14,6 +14,7 @@ from rmqha.cli.conf_edit import edited
 from rmqha.cli.log_difference import compare_logs
 from rmqha.cli.main import run
 from rmqha.cli.pages import Page
+from rmqha.cli.promote import _tell_changes
 from rmqha.cli.promotion import OldStore, Replica, obstacles, stakes
 from rmqha.cli.promotion_asked import ask_replicas, look_at_old_store
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
@@ -554,3 +555,18 @@ def test_of_those_that_are_asked_the_masters_are_no_peers(
     is_followed = bool(followed and followed["master"])
     assert [one.is_peer for one in found] == [False, False, True, not is_followed]
     assert [one.is_peer for one in ask_replicas([OTHER], config, {"starting": {}}, timeout_s=1)] == [True]
+
+
+def test_a_key_that_is_taken_away_is_told_if_the_file_has_it(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(CONF.replace("masterAddress=10.0.0.1:10911\n", ""))
+    changes = {"brokerId": "0", "haMasterAddress": None, "masterAddress": None}
+    _tell_changes(path, changes, load_config(path), [], copy=None)
+    assert capsys.readouterr().out.splitlines() == [
+        "",
+        f"{path}:",
+        "  brokerId=0",
+        "  haMasterAddress is taken away",
+        "",
+        "Nothing is in the way, and nothing was changed: give --execute to do it.",
+    ]

@@ -50,3 +50,10 @@ def test_properties_are_cut() -> None:
     assert len(told["properties"]) == 128
     (_, value), *_ = shown(b"x", properties="p\x01" + "v" * 30_000)["properties"]
     assert len(value) == 4096
+
+
+def test_why_a_body_is_not_there_is_told() -> None:
+    message = read_message(decode_message(record(b"x"), 0), "a", body_size_max=1 << 24)
+    assert message_view(message)["bodyProblem"] == ""
+    broken = message._replace(body_problem="it cannot be inflated")
+    assert message_view(broken)["bodyProblem"] == "it cannot be inflated"

@@ -225,3 +225,13 @@ async def test_a_thread_that_does_not_come_back_is_not_waited_for(monkeypatch: p
             await ThreadAsker(timeout_s=-0.3).read_topics(BROKER)
     finally:
         go_on.set()
+
+
+def test_each_group_has_a_row_those_without_lag_by_their_names(fake_brokers: FakeBrokers) -> None:
+    names: dict[str, Any] = {"b": {}, "a": {}, "c": {}}
+    fake_brokers.answers[A] = {
+        RequestCode.GET_BROKER_CONSUME_STATS: answer({"consumeStatsList": [{"late": [offsets("orders", 2)]}]}),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: answer({"subscriptionGroupTable": names}),
+    }
+    rows = read_groups(BROKER, timeout_s=1)
+    assert [(row["group"], row["lag"]) for row in rows] == [("late", 2), ("a", 0), ("b", 0), ("c", 0)]

@@ -109,6 +109,7 @@ async def test_groups_are_those_that_were_asked_for_last(autojump_clock: MockClo
         await trio.sleep(30)
         told = await visitor.json("/api/groups")
         assert told["groups"] == [{"group": "billing", "topics": 1, "lag": 7, "broker": "a"}]
+        assert told["notAskedYet"] == []
         visitor.asker.groups[A] = TimeoutError("slow")  # type: ignore[assignment]
         await trio.sleep(30)
         told = await visitor.json("/api/groups")

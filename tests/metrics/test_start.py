@@ -1,4 +1,4 @@
-"""Who has a port for observation: whoever was told to, and nobody else."""
+"""Servers have a port for observation if they are told to, and only then."""
 
 import pytest
 
