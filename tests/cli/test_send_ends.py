@@ -5,10 +5,12 @@ import io
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmqha.cli import send_messages
 from rmqha.cli.errors import CliError, UnreachableError
@@ -16,7 +18,7 @@ from rmqha.cli.main import run
 from rmqha.cli.send import _open_source
 from rmqha.cli.send_messages import AnswerLog, Plan, send_all
 from rmqha.cli.send_report import SendReport
-from rmqha.client import Message, MessageQueue, SendOutcome, SendResult, SendStatus
+from rmqha.client import Message, MessageQueue, Producer, SendOutcome, SendResult, SendStatus
 from rmqha.codec.codes import ResponseCode
 from rmqha.errors import MQBrokerError, NoRouteError, RemotingConnectError, RmqhaError
 
@@ -128,3 +130,25 @@ def test_without_a_standard_input_it_says_what_else_there_is(monkeypatch: pytest
     monkeypatch.setattr(sys, "stdin", None)
     with ExitStack() as stack, pytest.raises(click.UsageError, match=r"no standard input.*--file.*--count"):
         _open_source(stack, None, count=None, size=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "retries", "asked_at_least", "asked_at_most"),
+    [(GONE, 1000, 5, 1000), (GONE, 2, 3, 3), (GONE, 0, 1, 1), (REFUSED, 1000, 1, 1)],
+    ids=["for its time", "so often", "once", "no use"],
+)
+async def test_a_broker_that_is_away_is_asked_again_so_often_and_within_the_time(
+    error: RmqhaError, retries: int, asked_at_least: int, asked_at_most: int, autojump_clock: MockClock
+) -> None:
+    asked_at = list[float]()
+
+    class Away(Sender):
+        async def queues(self, _topic: str) -> list[MessageQueue]:
+            asked_at.append(trio.current_time())
+            raise error
+
+    plan, began_at = PLAN._replace(retries=retries, timeout_s=30.0), trio.current_time()
+    with pytest.raises(type(error)):
+        await send_messages._find_queues(cast("Producer", Away(OK, good=0)), plan)
+    assert asked_at_least <= len(asked_at) <= asked_at_most
+    assert asked_at[-1] == trio.current_time() <= began_at + plan.timeout_s
