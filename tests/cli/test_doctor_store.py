@@ -100,7 +100,9 @@ def test_a_log_that_ends_before_what_is_known_of_it_fails(name: str, tmp_path: P
     for path in segments:
         if int(path.name) + path.stat().st_size >= last:
             path.unlink()
-    ((level, what, told),) = bad(check_log(config(store))[1])
+    _, findings = check_log(config(store))
+    ((level, what, told),) = bad(findings)
+    assert len(findings) == 1, "its end is not called good beside that"
     assert (level, f"the consume queues know of records up to {last:,}" in what) == ("fail", True)
     assert "docs/recovery.md" in told
 
@@ -283,3 +285,10 @@ def test_the_old_commitlog_of_a_member_is_looked_at_too(tmp_path: Path) -> None:
     assert check_log(config(store, **MEMBER)) == (None, [])
     (store / "commitlog" / "notes").touch()
     assert "is no segment" in told_of_start(store, **MEMBER)
+
+
+def test_a_log_that_is_good_is_told_with_its_end(tmp_path: Path) -> None:
+    store, end = unpack("basic", tmp_path), expected_log("basic")["maxOffset"]
+    log, (finding,) = check_log(config(store))
+    assert log is not None
+    assert (finding.level, log.end_offset, finding.what.partition(";")[0]) == ("ok", end, f"it ends at {end:,}")

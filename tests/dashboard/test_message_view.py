@@ -57,3 +57,7 @@ def test_why_a_body_is_not_there_is_told() -> None:
     assert message_view(message)["bodyProblem"] == ""
     broken = message._replace(body_problem="it cannot be inflated")
     assert message_view(broken)["bodyProblem"] == "it cannot be inflated"
+
+
+def test_no_control_character_is_in_a_dump() -> None:
+    assert shown(bytes((0, 31, 32, 126, 127, 128)))["body"].endswith("   .. ~..")
