@@ -171,7 +171,7 @@ def _check_room(config: BrokerConfig, at: Path, usage: DiskUsage) -> Findings:
         yield Finding(FAIL, "disk", what + few, "make room, or set smaller segments for a new store")
     elif is_crowded:
         return
-    elif usage.used_percent >= config.disk_max_used_space_ratio:
+    elif usage.used_percent > config.disk_max_used_space_ratio:
         early = f": above diskMaxUsedSpaceRatio={config.disk_max_used_space_ratio} expired files go at any hour"
         yield Finding(WARN, "disk", what + early, "make room, or keep messages for less time (fileReservedTime)")
     else:

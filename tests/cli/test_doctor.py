@@ -84,6 +84,7 @@ def test_a_clock_behind_the_log_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     ("usage", "level", "said"),
     [
         (DiskUsage(1 << 40, 1 << 39, 50, read_only=False), None, ""),
+        (DiskUsage(1 << 40, 1 << 39, 75, read_only=False), None, ""),  # the limit itself is not above it
         (DiskUsage(1 << 40, 1 << 39, 76, read_only=False), "warn", "diskMaxUsedSpaceRatio=75"),
         (DiskUsage(1 << 40, 1 << 39, 85, read_only=False), "warn", "diskMaxUsedSpaceRatio=75"),
         (DiskUsage(1 << 40, 1 << 39, 86, read_only=False), "fail", "diskSpaceCleanForciblyRatio=85 unexpired files"),
