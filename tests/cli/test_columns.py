@@ -74,17 +74,18 @@ def test_topics(fake_brokers: FakeBrokers, capsys: Output) -> None:
 def test_groups(fake_brokers: FakeBrokers, capsys: Output) -> None:
     put_all(fake_brokers)
     row = {"group": "billing", "broker": "a", "members": 2, "topics": 1, "lag": 40}
-    assert json.loads(told("groups list", capsys, "--format", "json")) == row
+    assert json.loads(told("groups list", capsys, "--format", "json")) == row | {"notCommitted": []}
     assert told("groups list", capsys).splitlines()[1].split() == [str(value) for value in row.values()]
     document = json.loads(told("groups describe billing", capsys, "--format", "json"))
     settings = {"consumeEnable": False, "retryQueueNums": 6, "retryMaxTimes": 7, "brokerId": 8}
     queue = {
         "topic": "orders", "broker": "a", "queueId": 2, "consumed": 70, "end": 110, "lag": 40,
-        "consumedStoreTimestamp": 1_700_000_000_000,
+        "consumedStoreTimestamp": 1_700_000_000_000, "committed": True,
     }  # fmt: skip
     member = {"broker": "a"} | MEMBER
     assert document == {
         "group": "billing", "lag": 40, "members": [member, member], "queues": [queue], "settings": {"a": settings},
+        "retryLag": 20, "deadLetters": 70,
     }  # fmt: skip
     text = told("groups describe billing", capsys)
     assert ["c@1", "10.0.0.7:5000", "JAVA", "a"] in [line.split() for line in text.splitlines()]
