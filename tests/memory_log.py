@@ -20,6 +20,16 @@ def record(offset: int, body: bytes, *, topic: str = "T", timestamp_ms: int = 1_
     return prepared.pack(queue_offset=0, physical_offset=offset, store_timestamp_ms=timestamp_ms)
 
 
+def inner_batch(offset: int, *, host: bytes = HOST) -> bytes:
+    """Two messages of a topic with queue.type=BatchCQ, as RocketMQ 5.3 stores them: one record at ``offset``."""
+    body = bytes.fromhex("000000180000000000000000000000000000000161000100") * 2
+    prepared = prepare(
+        "TB", body, queue_id=0, born_timestamp_ms=1, born_host_raw=host, store_host_raw=host, sys_flag=0xC0,
+        properties_raw=b"CLUSTER\x01C\x02INNER_NUM\x012\x02INNER_BASE\x010",
+    )  # fmt: skip
+    return prepared.pack(queue_offset=0, physical_offset=offset, store_timestamp_ms=1_700_000_000_000)
+
+
 def records(bodies: Sequence[bytes], *, file_size: int = 4096, start: int = 0, blank_rest: bytes = b"\0") -> bytes:
     """The log's bytes from ``start`` on, rolled as a master rolls: blanks are filled with ``blank_rest``."""
     log = bytearray()

@@ -115,14 +115,14 @@ def end_of(segment: Segment, scan: Scan) -> int:
 
 def _behind_end(segment: Segment, scan: Scan, told: str) -> Finding | None:
     """What is wrong with the bytes behind the last good record; None: nothing was ever written there."""
+    at = f"at physical offset {segment.offset + scan.end}"
+    if scan.stop is Stop.FOREIGN:
+        return Finding(FAIL, "log", f"{at}: {scan.reason}; docs/recovery.md", told)
     limit = min(segment.size, scan.end + _LOOKED_AT_BYTES)
     following = find_record(segment.view(), scan.end + 1, limit, phy_offset_base=segment.offset)
-    at = f"at physical offset {segment.offset + scan.end}"
     if following is not None:
         what = f"corrupt {at}, and a good record follows: {scan.reason or 'zeros, no record'}"
         return Finding(FAIL, "log", what, f"{told}; docs/recovery.md")
-    if scan.stop is Stop.FOREIGN:
-        return Finding(FAIL, "log", f"{at}: {scan.reason}", told)
     if scan.stop is Stop.ZERO:
         return None
     what = f"its last bytes, {at}, are no record: a crash leaves such, and so does damage ({scan.reason})"

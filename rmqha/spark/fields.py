@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rmqha.codec.record.layout import BORN_HOST_AT, FIXED_SIZE_V4, SysFlag, position_of
+from rmqha.codec.record.layout import BORN_HOST_AT, FIXED_SIZE_V4, SysFlag, is_inner_batch, position_of
 from rmqha.spark.lane_walk import Bytes, Positions
 from rmqha.spark.layout import RECORD_DTYPES
 
@@ -84,13 +84,14 @@ class Fields:
 def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) -> tuple[Fields, int]:
     """The fields of the leading records that are well-formed, and how many those are.
 
-    Well-formed: PHYSICALOFFSET is the record's own position and the lengths of body, topic and properties are
-    not negative and fill TOTALSIZE exactly. Bodies and topic characters are checked later, see ``decoder``.
+    Well-formed: PHYSICALOFFSET is the record's own position, the lengths of body, topic and properties are
+    not negative and fill TOTALSIZE exactly, and it is no inner batch. Bodies and topic characters are checked later,
+    see ``decoder``.
     """
     headers = values_at(block, starts, RECORD_DTYPES[0])
     sys_flag = headers["sys_flag"].astype(np.int32)
     good = headers["physical_offset"] == starts + position
-    if (sys_flag & SysFlag.HOSTS_V6).any():
+    if is_special := (sys_flag & SysFlag.SPECIAL).any():
         fixed = _by_kind(_FIXED_SIZES, sys_flag)
         good &= fixed + 3 <= sizes
         body_begin = np.where(good, starts + fixed, starts + FIXED_SIZE_V4)
@@ -107,6 +108,9 @@ def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) ->
     length_at = np.where(good, topic_end, starts)
     properties_length = values_at(block, length_at, ">i2").astype(np.int64)
     good &= (properties_length >= 0) & (topic_end + 2 + properties_length == ends)
+    if is_special:
+        for row in np.flatnonzero(good & (sys_flag & SysFlag.INNER_BATCH != 0)):
+            good[row] = not is_inner_batch(block.data, int(starts[row]), int(ends[row]))
     count = starts.size if good.all() else int(np.argmin(good))
     fields = Fields(
         block, starts, headers, sys_flag, body_begin, body_end, body_end + 1, topic_end, topic_end + 2, ends

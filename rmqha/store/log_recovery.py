@@ -312,7 +312,7 @@ def _why_refuse(queue: MappedFileQueue, recovery: LogRecovery, *, known: Durable
     path = queue.segment_path(recovery.end - recovery.end % queue.file_size)
     place = f"{here} ({path}, position {recovery.end % queue.file_size})"
     if recovery.stop is Stop.FOREIGN:
-        return f"{here} ({path})"
+        return f"{here} ({path}). {_WHO_READS_IT}"
     if recovery.end < known.durable_offset:
         return f"{place}; but the log was durable up to {known.durable_offset}, says the checkpoint. {_WHAT_NEXT}"
     if known.clean:
@@ -322,6 +322,10 @@ def _why_refuse(queue: MappedFileQueue, recovery: LogRecovery, *, known: Durable
     return f"{place}; but {proof}. {_WHAT_NEXT}" if proof else ""
 
 
+_WHO_READS_IT: Final = (
+    "Nothing was changed. It is no damage, do not cut it away: start the kind of broker that wrote it on this store "
+    "(RocketMQ 5 on one of RocketMQ 5), and consume it there"
+)
 _WHAT_NEXT: Final = (
     "This is damage, not a crash's leftover: nothing was changed. Run 'rmqha log verify' for every bad place; "
     "restore the store from its replica, or cut it there with 'rmqha log cut'"

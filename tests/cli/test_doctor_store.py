@@ -63,6 +63,18 @@ def test_damage_before_good_records_fails_and_behind_them_is_a_warning(tmp_path:
         assert f"rmqha log verify {store}" in told
 
 
+def test_a_format_that_is_not_read_here_is_no_damage_whatever_follows(tmp_path: Path) -> None:
+    store = unpack("basic", tmp_path)
+    at = expected_messages("basic")[-2]["physicalOffset"]
+    segment = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= at)
+    with segment.open("r+b") as file:
+        file.seek(at - int(segment.name) + 4)
+        file.write(bytes.fromhex("daa320ab"))
+    ((level, what, told),) = bad(check_log(config(store))[1])
+    assert (level, what[: what.index(":")]) == ("fail", f"at physical offset {at}")
+    assert "a record of RocketMQ 5.x, version 2" in what
+
+
 def test_a_damaged_record_is_why_a_log_ends_early(tmp_path: Path) -> None:
     """It said first that a segment is missing, and to mount the right disk; then what was damaged."""
     store = unpack("basic", tmp_path)

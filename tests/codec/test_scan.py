@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.codec.record.dispatch import read_dispatch
 from rmqha.codec.record.encoder import prepare
 from rmqha.codec.record.layout import encode_blank
 from rmqha.codec.record.message import decode_message
 from rmqha.codec.record.resync import find_record
 from rmqha.codec.record.scan import Stop, scan_records
+from tests.memory_log import inner_batch
 
 V4 = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 V6 = bytes(range(16)) + bytes([0, 0, 0x2A, 0x9F])
@@ -101,6 +103,7 @@ def put(log: bytes, at: int, layout: str, *values: object) -> bytes:
 
 
 GOOD = record(0, b"x" * 50)
+BATCH = inner_batch(BASE)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,13 @@ GOOD = record(0, b"x" * 50)
         (put(GOOD, 139, ">c", b"/"), Stop.CORRUPT, "illegal characters in the topic b'/opicTest'"),
         (put(GOOD, 148, ">h", -1), Stop.CORRUPT, "PROPERTIES LENGTH 65535"),
         (put(GOOD, 4, ">I", 0xDAA320AB), Stop.FOREIGN, "RocketMQ 5.x"),
+        (BATCH, Stop.FOREIGN, "an inner batch of RocketMQ 5.x"),
+        (put(BATCH, 90, ">c", b"y"), Stop.CORRUPT, "BODYCRC"),
+        (put(BATCH, 28, ">q", 5), Stop.CORRUPT, "claims PHYSICALOFFSET 5"),
+        (put(BATCH, 84, ">i", -1), Stop.CORRUPT, "BODY LENGTH -1"),
+        (put(BATCH, 84, ">i", 0x7FFFFFFF), Stop.CORRUPT, "BODY LENGTH 2147483647"),
+        (BATCH[:100], Stop.INCOMPLETE, "of a record"),
+        (BATCH[:-1], Stop.INCOMPLETE, "of a record"),
         (struct.pack(">iiqqq", 1, 90, 0, 3, BASE) + bytes(70), Stop.FOREIGN, "DLedger"),
         (bytes(100), Stop.ZERO, ""),
         (encode_blank(len(GOOD) + 8), Stop.BLANK, ""),
@@ -133,9 +143,30 @@ GOOD = record(0, b"x" * 50)
     ],
 )
 def test_damage_is_named(damaged: bytes, stop: Stop, reason: str) -> None:
-    scan = scan_records(damaged, 0, len(damaged), phy_offset_base=BASE, file_end=len(GOOD) + 8)
+    file_end = max(len(GOOD), len(BATCH) * (damaged[36:40] == BATCH[36:40])) + 8
+    scan = scan_records(damaged, 0, len(damaged), phy_offset_base=BASE, file_end=file_end)
     assert (scan.end, scan.records, scan.stop) == (0, 0, stop)
     assert reason in scan.reason
+
+
+@pytest.mark.parametrize("check_crc", [True, False])
+@pytest.mark.parametrize("host", [V4, V6])
+def test_an_inner_batch_ends_every_walk(host: bytes, check_crc: bool) -> None:
+    """Its body is several messages with places of their own: as one message it would be wrong data."""
+    log, _ = log_of(*[b"body"] * 6)
+    data = log + inner_batch(BASE + len(log), host=host) + record(0)
+    scan = scan_records(data, 0, len(data), phy_offset_base=BASE, check_crc=check_crc)
+    assert (scan.end, scan.records, scan.stop) == (len(log), 6, Stop.FOREIGN)
+    requests, end = read_dispatch(data, 0, len(data), phy_offset_base=BASE)
+    assert (end, len(requests)) == (len(log), 6)
+
+
+@pytest.mark.parametrize("sys_flag", [0x40, 0x80, 0xC0])
+def test_a_sender_s_bits_alone_make_no_inner_batch(sys_flag: int) -> None:
+    """RocketMQ 4.9 stores them as they are sent."""
+    log = put(GOOD, 36, ">i", sys_flag)
+    assert scan_records(log, 0, len(log), phy_offset_base=BASE).records == 1
+    assert len(read_dispatch(log, 0, len(log), phy_offset_base=BASE)[0]) == 1
 
 
 def test_a_last_byte_missing_for_ipv6_hosts_is_named() -> None:

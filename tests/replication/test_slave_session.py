@@ -12,7 +12,7 @@ from rmqha.codec.transfer import BODY_SIZE_MAX, encode_frame_header
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.overlap import StreamStart
 from rmqha.replication.slave_session import AppendChunk, CompareChunk, CorruptStreamError, SlaveSession
-from tests.memory_log import record, records
+from tests.memory_log import inner_batch, record, records
 
 FILE = 2048
 BODIES = [bytes([i]) * (i * 137 % 700) for i in range(14)]
@@ -189,13 +189,15 @@ def test_garbage_is_refused_after_the_good_records_were_given_out(garbage: bytes
     assert (bytes(taker.log), caught.value.offset) == (good, len(good))
 
 
-def test_a_record_of_a_format_that_is_not_read_here_is_refused_and_not_waited_for() -> None:
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_record_of_a_format_that_is_not_read_here_is_refused_and_not_waited_for(is_batch: bool) -> None:
     """More bytes do not help: they would fill the memory."""
     good = record(0, b"good")
-    newer = bytearray(record(len(good), b"of a later version"))
-    newer[4:8] = MESSAGE_MAGIC_V2.to_bytes(4, "big", signed=True)
+    newer = bytearray(inner_batch(len(good)) if is_batch else record(len(good), b"of a later version"))
+    if not is_batch:
+        newer[4:8] = MESSAGE_MAGIC_V2.to_bytes(4, "big", signed=True)
     taker = Taker(SlaveSession(StreamStart(0), file_size=FILE))
-    with pytest.raises(CorruptStreamError):
+    with pytest.raises(CorruptStreamError, match=r"RocketMQ 5\.x"):
         taker.feed(encode_frame_header(0, len(good) + len(newer)) + good + bytes(newer))
     assert bytes(taker.log) == good
 

@@ -152,6 +152,23 @@ def test_damage_fails_by_default_and_names_its_offset(log: LogWriter) -> None:
     assert offsets(log.root, check_crc=False) == log.offsets
 
 
+@pytest.mark.parametrize("on_corrupt", OnCorrupt)
+@pytest.mark.parametrize("split_bytes", [997, 1 << 30])
+def test_an_inner_batch_of_rocketmq_5_is_refused_and_never_passed_over(
+    log: LogWriter, split_bytes: int, on_corrupt: OnCorrupt
+) -> None:
+    at = log.append(b"two messages", sys_flag=0xC0, properties=b"INNER_NUM\x012")
+    log.append(b"behind it")
+    with pytest.raises(StoreError, match=rf"an inner batch of RocketMQ 5.x .*physical offset {at}\)"):
+        split_offsets(log.root, split_bytes, on_corrupt=on_corrupt)
+
+
+def test_a_sender_s_bits_alone_make_no_inner_batch(log: LogWriter) -> None:
+    """RocketMQ 4.9 stores them as they are sent."""
+    log.append(b"one message", sys_flag=0xC0)
+    assert offsets(log.root) == log.offsets
+
+
 def test_stop_delivers_everything_before_the_damage(log: LogWriter) -> None:
     log.write(log.offsets[57] + 4, b"\x00")
     report = ReadReport()

@@ -13,6 +13,7 @@ from rmqha.errors import CorruptLogError
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.os_disk import OsDisk
+from tests.memory_log import inner_batch
 from tests.sim.sim_disk import SimDisk
 
 FILE_SIZE = 1024
@@ -286,7 +287,15 @@ def test_a_clock_set_back_hides_nothing_that_was_not_durable(log: Log) -> None:
 @pytest.mark.parametrize("known", [CRASH, CLEAN])
 def test_formats_we_do_not_read_are_never_cut(log: Log, known: DurableKnowledge) -> None:
     log.put(damaged(records(0, [1]), 4, bytes.fromhex("daa320ab")))
-    with pytest.raises(CorruptLogError, match=r"RocketMQ 5\.x"):
+    with pytest.raises(CorruptLogError, match=r"RocketMQ 5\.x.*Nothing was changed.*do not cut it away"):
+        log.recover(known)
+
+
+@pytest.mark.parametrize("known", [CRASH, CLEAN])
+def test_an_inner_batch_of_rocketmq_5_is_refused_by_name(log: Log, known: DurableKnowledge) -> None:
+    good = records(0, [1])
+    log.put(good + inner_batch(len(good)))
+    with pytest.raises(CorruptLogError, match=r"an inner batch of RocketMQ 5\.x.*do not cut it away.*RocketMQ 5"):
         log.recover(known)
 
 

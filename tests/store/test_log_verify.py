@@ -11,6 +11,7 @@ from rmqha.store.log_verify import LogVerification, Problem, verify_log
 from rmqha.store.os_disk import OsDataFile, OsDisk
 from rmqha.store.queue_verify import QueueVerification, verify_queues
 from tests import stores
+from tests.memory_log import inner_batch, record
 
 
 def log_of(root: Path) -> LogVerification:
@@ -145,6 +146,16 @@ def test_a_format_we_do_not_read_is_a_problem_and_ends_it(rolled: Path) -> None:
     found = log_of(rolled)
     assert (found.segments, len(found.problems)) == (2, 1)
     assert "RocketMQ 5.x" in found.problems[0].reason
+
+
+def test_an_inner_batch_is_a_problem_and_ends_it(tmp_path: Path) -> None:
+    good = record(0, b"good")
+    log = (good + inner_batch(len(good))).ljust(4096, b"\0")
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log)
+    found = log_of(tmp_path)
+    assert [problem.offset for problem in found.problems] == [len(good)]
+    assert "an inner batch of RocketMQ 5.x" in found.problems[0].reason
 
 
 def queue_file(root: Path) -> Path:

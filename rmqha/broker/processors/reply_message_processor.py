@@ -157,7 +157,7 @@ class ReplyMessageProcessor:
                 store_host_raw=self._rules.store_host,
                 properties_raw=header.properties,
                 flag=header.flag,
-                sys_flag=header.sys_flag & ~SysFlag.TRANSACTION_TYPE,
+                sys_flag=header.sys_flag & ~(SysFlag.TRANSACTION_TYPE | SysFlag.INNER_BATCH),
                 reconsume_times=header.reconsume_times,
             )
         except (LocalProtocolError, SendRefusedError) as error:

@@ -62,6 +62,7 @@ _CODE_OF_STATUS: Final = {
     PutMessageStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_ERROR,
     PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
 }
+_RARE_FLAGS: Final = SysFlag.TRANSACTION_TYPE | SysFlag.INNER_BATCH
 _UNCONFIRMED: Final = {
     PutMessageStatus.UNKNOWN_ERROR: "the log was cut before this message was confirmed: another node may still hold "
     "it, or none; send it again",
@@ -173,11 +174,8 @@ class SendMessageProcessor:
         is_half = not header.batch and is_transactional(header.properties)
         if is_half and header.reconsume_times > 0:
             header, is_half = no_transaction(header), False
-        if header.sys_flag & SysFlag.TRANSACTION_TYPE and not is_half:
-            raise SendRefusedError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"sysFlag {header.sys_flag} is that of a transactional message, and TRAN_MSG is not true",
-            )
+        if header.sys_flag & _RARE_FLAGS:
+            _check_flags(header.sys_flag, is_half=is_half)
         make = (
             self._stored_properties.make_half if is_half else partial(self._stored_properties.make, batch=header.batch)
         )
@@ -329,3 +327,13 @@ def _encode_unconfirmed(opaque: int, serialize: int, status: PutMessageStatus) -
         ResponseCode.SYSTEM_ERROR, opaque, FLAG_RESPONSE, remark=_UNCONFIRMED[status], serialize=serialize
     )
     return answer.encode()
+
+
+def _check_flags(sys_flag: int, *, is_half: bool) -> None:
+    """Raises SendRefusedError: what has such a SYSFLAG would be in the log, and never be seen."""
+    if sys_flag & SysFlag.TRANSACTION_TYPE and not is_half:
+        text = f"sysFlag {sys_flag} is that of a transactional message, and TRAN_MSG is not true"
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, text)
+    if sys_flag & SysFlag.INNER_BATCH:
+        text = f"sysFlag {sys_flag} is that of an inner batch of RocketMQ 5, and there are no topics for them here"
+        raise SendRefusedError(ResponseCode.MESSAGE_ILLEGAL, text)

@@ -130,7 +130,7 @@ class UsualPuts:
         if (
             header.batch
             or header.queue_id < 0
-            or header.sys_flag & (SysFlag.TRANSACTION_TYPE | SysFlag.HOSTS_V6)
+            or header.sys_flag & (SysFlag.TRANSACTION_TYPE | SysFlag.SPECIAL)
             or self._topics.select(header.topic) is None
             or header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         ):

@@ -19,6 +19,7 @@ from rmqha.codec.record.layout import (
     SCHEDULE_TOPIC,
     SysFlag,
     fields_struct,
+    is_inner_batch,
 )
 from rmqha.memory import BytesLike
 
@@ -44,7 +45,7 @@ _FIELDS: Final = fields_struct(
     "total_size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp", "body_size"
 )
 assert _FIELDS.size == FIXED_SIZE_V4
-_HOSTS_V6: Final = SysFlag.HOSTS_V6
+_SPECIAL: Final = SysFlag.SPECIAL
 _NO_PLACE: Final = (0, 0)
 _FIELDS_V6: Final = {
     kind: fields_struct("store_timestamp", "body_size", sys_flag=kind, begin="born_host") for kind in HOST_KINDS
@@ -78,10 +79,10 @@ def read_dispatch(
     while at <= whole_header_end:
         total, magic, queue_id, queue_offset, phy_offset, sys_flag, store_timestamp_ms, body_size = unpack(view, at)
         topic_at, next_at = at + FIXED_SIZE_V4 + body_size, at + total
-        if sys_flag & _HOSTS_V6:
-            fields = _FIELDS_V6[sys_flag & _HOSTS_V6]
+        if sys_flag & _SPECIAL:
+            fields = _FIELDS_V6[sys_flag & SysFlag.HOSTS_V6]
             body_at = at + BORN_HOST_AT + fields.size
-            if body_at > end:
+            if body_at > end or (sys_flag & SysFlag.INNER_BATCH and is_inner_batch(view, at, end)):
                 break
             store_timestamp_ms, body_size = fields.unpack_from(view, at + BORN_HOST_AT)
             topic_at = body_at + body_size

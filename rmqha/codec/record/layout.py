@@ -36,6 +36,7 @@ import re
 import struct
 from typing import Final, NamedTuple
 
+from rmqha.codec.properties import find_property
 from rmqha.memory import BytesLike
 
 MESSAGE_MAGIC: Final = 0xDAA320A7 - (1 << 32)
@@ -80,6 +81,10 @@ class SysFlag:
     BORN_HOST_V6: Final = 0x010
     STORE_HOST_V6: Final = 0x020
     HOSTS_V6: Final = 0x030
+    INNER_BATCH: Final = 0x080
+    """Of RocketMQ 5.x; before it, a bit without a meaning. See :func:`is_inner_batch`."""
+    SPECIAL: Final = HOSTS_V6 | INNER_BATCH
+    """Of a record with one of these there is more to say than its first 88 bytes do."""
     COMPRESSION_TYPE: Final = 0x700
     COMPRESSION_TYPE_SHIFT: Final = 8
 
@@ -181,6 +186,11 @@ def sys_flag_at(record: BytesLike, at: int = 0) -> int:
     return int(_INT32.unpack_from(record, at + _SYS_FLAG_AT)[0])
 
 
+def put_sys_flag(record: bytearray, sys_flag: int) -> None:
+    """Change SYSFLAG of the record."""
+    _INT32.pack_into(record, _SYS_FLAG_AT, sys_flag)
+
+
 def store_timestamp_at(record: BytesLike, at: int = 0) -> int:
     """STORETIMESTAMP of the record at ``at``, in milliseconds."""
     kind = sys_flag_at(record, at) & SysFlag.HOSTS_V6
@@ -193,6 +203,18 @@ _TOPIC: Final = re.compile(rb"[%|a-zA-Z0-9_-]{0,127}")
 def fixed_part(sys_flag: int) -> struct.Struct:
     """The fields TOTALSIZE .. BODY LENGTH of a record with this SYSFLAG, in the order of the table above."""
     return _FIXED[sys_flag & SysFlag.HOSTS_V6]
+
+
+def is_inner_batch(view: memoryview, at: int, end: int) -> bool:
+    """Whether the record at ``at``, which has the bit INNER_BATCH, is one: recognised, and refused.
+
+    RocketMQ 5.x writes them for topics with queue.type=BatchCQ: the body is several messages with places of their own,
+    and INNER_NUM says how many. The fields up to BODY LENGTH are there before ``end``; its lengths may be wrong.
+    """
+    fixed = fixed_part(sys_flag_at(view, at))
+    topic_at = max(at, at + fixed.size + fixed.unpack_from(view, at)[-1])
+    tail = view[topic_at : min(end, at + total_size_at(view, at))].tobytes()
+    return bool(tail) and find_property(tail[1 + tail[0] + 2 :], b"INNER_NUM") is not None
 
 
 def record_size(body_size: int, topic_size: int, *, properties_size: int, sys_flag: int = 0) -> int:

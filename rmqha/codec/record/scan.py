@@ -23,8 +23,11 @@ from rmqha.codec.record.layout import (
     TOPIC_SIZE_MAX,
     SysFlag,
     fields_struct,
+    is_inner_batch,
     is_legal_topic,
     physical_offset_at,
+    put_sys_flag,
+    sys_flag_at,
 )
 from rmqha.memory import BytesLike
 
@@ -101,17 +104,17 @@ def scan_records(
     """
     view = memoryview(buffer)
     suspect_from = end if torn_from is None else torn_from
-    unpack, tails, hosts_v6 = _FIELDS.unpack_from, _TAILS, SysFlag.HOSTS_V6
+    unpack, tails, special = _FIELDS.unpack_from, _TAILS, SysFlag.SPECIAL
     at, records, last_store_timestamp_ms = start, 0, 0
     known_topics: set[bytes] = set()
     whole_header_end = end - FIXED_SIZE_V4
     while at <= whole_header_end:
         total, magic, crc, phy_offset, sys_flag, store_timestamp_ms, body_size = unpack(view, at)
         body_at = at + FIXED_SIZE_V4
-        if sys_flag & hosts_v6:
-            fields = _FIELDS_V6[sys_flag & hosts_v6]
+        if sys_flag & special:
+            fields = _FIELDS_V6[sys_flag & SysFlag.HOSTS_V6]
             body_at = at + BORN_HOST_AT + fields.size
-            if body_at > end:
+            if body_at > end or (sys_flag & SysFlag.INNER_BATCH and is_inner_batch(view, at, end)):
                 break
             store_timestamp_ms, body_size = fields.unpack_from(view, at + BORN_HOST_AT)
         topic_at, next_at = body_at + body_size, at + total
@@ -198,6 +201,8 @@ def _why_this_record(
         return Stop.CORRUPT, problem
     if size > len(rest):
         return Stop.INCOMPLETE, f"{len(rest)} of the {size} bytes of a record"
+    if _is_inner_batch(rest[:size], phy_offset=phy_offset, check_crc=check_crc):
+        return Stop.FOREIGN, "an inner batch of RocketMQ 5.x (queue.type=BatchCQ), which rmqha does not read"
     return Stop.CORRUPT, _body_problem(rest[:size], check_crc)
 
 
@@ -209,6 +214,16 @@ def _foreign_format(record: memoryview, size: int, *, magic: int, phy_offset: in
     if size == 1 and magic >= 48 and len(record) >= 32 and _DLEDGER_POSITION.unpack_from(record, 24)[0] == phy_offset:
         return "an entry of a DLedger log (enableDLegerCommitLog), no record of a classic one"
     return ""
+
+
+def _is_inner_batch(record: memoryview, *, phy_offset: int, check_crc: bool) -> bool:
+    """Whether the record that stopped the walk is good in all else."""
+    sys_flag = sys_flag_at(record)
+    if not sys_flag & SysFlag.INNER_BATCH:
+        return False
+    plain = bytearray(record)
+    put_sys_flag(plain, sys_flag & ~SysFlag.INNER_BATCH)
+    return scan_records(plain, 0, len(plain), phy_offset_base=phy_offset, check_crc=check_crc).records == 1
 
 
 def _header_problem(record: memoryview, size: int, *, magic: int, phy_offset: int) -> str:

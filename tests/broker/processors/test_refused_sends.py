@@ -57,6 +57,18 @@ async def test_a_transactional_flag_is_refused(sys_flag: int, batch: bool, autoj
         assert broker.store.max_offset == 0
 
 
+@pytest.mark.parametrize("batch", [False, True])
+async def test_an_inner_batch_is_refused(batch: bool, autojump_clock: MockClock) -> None:
+    """With INNER_NUM no start would read on behind it. RocketMQ 5 refuses the bit, too, but for topics made for it."""
+    machine = Machine(SimNet(), "10.0.0.1")
+    async with machine.broker() as broker, machine.client() as client:
+        for _ in range(2):  # the second one would be a usual send
+            answer = await ask(client, send_request(b"x", batch=batch, f="192", i="INNER_NUM\x012"))
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+            assert "an inner batch of RocketMQ 5" in (answer.remark or "")
+        assert broker.store.max_offset == 0
+
+
 def test_two_of_the_transaction_types_enter_no_queue() -> None:
     assert [enters_queue(flag) for flag in (0, *TRANSACTIONS)] == [True, False, True, False]
     assert [enters_queue(flag | SysFlag.COMPRESSED) for flag in (0, *TRANSACTIONS)] == [True, False, True, False]

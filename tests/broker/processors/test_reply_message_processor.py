@@ -108,7 +108,9 @@ async def test_replies_need_not_be_stored(machine: Machine, autojump_clock: Mock
         assert await seen(broker, topic=REPLIES) == []
 
 
-@pytest.mark.parametrize("sys_flag", [0, *(flag | more for flag in TRANSACTIONS for more in (0, SysFlag.COMPRESSED))])
+@pytest.mark.parametrize(
+    "sys_flag", [0, *(flag | more for flag in TRANSACTIONS for more in (0, SysFlag.COMPRESSED)), 0xC0]
+)
 @pytest.mark.parametrize("is_v1", [False, True])
 async def test_a_reply_that_is_stored_is_seen_whatever_its_flags(
     machine: Machine, broker: BrokerController, sys_flag: int, is_v1: bool, autojump_clock: MockClock
@@ -122,7 +124,8 @@ async def test_a_reply_that_is_stored_is_seen_whatever_its_flags(
             sent = RemotingCommand(RequestCode.SEND_REPLY_MESSAGE, ext_fields=v1_of(sent), body=sent.body)
         assert (await replier.ask(sent)).code == ResponseCode.SUCCESS
         (stored,) = await seen(broker, topic=REPLIES)
-        assert (stored.body, stored.sys_flag) == (b"42", sys_flag & ~SysFlag.TRANSACTION_TYPE)
+        kept = sys_flag & ~(SysFlag.TRANSACTION_TYPE | SysFlag.INNER_BATCH)
+        assert (stored.body, stored.sys_flag) == (b"42", kept)
         assert asker.asked[0].ext_fields["sysFlag"] == str(int(sys_flag))
 
 
