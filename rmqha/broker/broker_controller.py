@@ -18,6 +18,7 @@ from rmqha.broker.broker_status import BrokerStatus
 from rmqha.broker.clients.connected_clients import ConnectedClients
 from rmqha.broker.clients.consumer_manager import ConsumerManager
 from rmqha.broker.clients.producer_manager import ProducerManager
+from rmqha.broker.left_by_rocketmq5 import tell_undelivered
 from rmqha.broker.own_routes import own_name_service
 from rmqha.broker.processors.acl_config_processor import AclConfigProcessor
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
@@ -235,14 +236,9 @@ class BrokerController:
             nursery.start_soon(self.access.permissions.run)
 
     def _log_started(self) -> None:
-        logger.info(
-            "broker.started",
-            role=self.role.kind.value if self.config.enable_dleger_commit_log else self.config.broker_role.value,
-            address=self.address,
-            ha_port=self.replication.port,
-            store=self.config.store_path_root_dir,
-            max_offset=self.store.max_offset,
-        )
+        role = self.role.kind.value if self.config.enable_dleger_commit_log else self.config.broker_role.value
+        facts = {"address": self.address, "ha_port": self.replication.port, "store": self.config.store_path_root_dir}
+        logger.info("broker.started", role=role, **facts, max_offset=self.store.max_offset)
 
     async def _learn_queues(self) -> None:
         await self.metadata.learn_queues(self.store.queues)
@@ -250,6 +246,8 @@ class BrokerController:
             self.topics.expire_deleted()
         self.topics.deleted.drop_all()
         await self.store.recover_topic_queue_table()
+        root = self.config.store_path_root_dir
+        await tell_undelivered(self.store.queues, self.offsets, disk=self.store.disk, root=root)
 
     async def _wait_caught_up(self) -> None:
         """Give the catch-up a while before anybody is served; it may last for hours, for which reads need not wait."""
