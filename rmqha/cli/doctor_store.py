@@ -117,7 +117,7 @@ def _behind_end(segment: Segment, scan: Scan, told: str) -> Finding | None:
     """What is wrong with the bytes behind the last good record; None: nothing was ever written there."""
     at = f"at physical offset {segment.offset + scan.end}"
     if scan.stop is Stop.FOREIGN:
-        return Finding(FAIL, "log", f"{at}: {scan.reason}; docs/recovery.md", told)
+        return Finding(FAIL, "log", f"{at}: {scan.reason}", f"{told}; docs/recovery.md")
     limit = min(segment.size, scan.end + _LOOKED_AT_BYTES)
     following = find_record(segment.view(), scan.end + 1, limit, phy_offset_base=segment.offset)
     if following is not None:

@@ -73,6 +73,7 @@ def test_a_format_that_is_not_read_here_is_no_damage_whatever_follows(tmp_path: 
     ((level, what, told),) = bad(check_log(config(store))[1])
     assert (level, what[: what.index(":")]) == ("fail", f"at physical offset {at}")
     assert "a record of RocketMQ 5.x, version 2" in what
+    assert "docs/recovery.md" in told
 
 
 def test_a_damaged_record_is_why_a_log_ends_early(tmp_path: Path) -> None:
