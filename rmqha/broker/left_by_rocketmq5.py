@@ -18,8 +18,8 @@ _REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 """Source: rocketmq-all-5.3.3 TimerMessageStore.java, PopAckConstants.java."""
 _QUEUES_AT_ONCE: Final = 1000
 _WHAT: Final = {
-    "timer_messages": "messages that may wait for their time (rmq_sys_wheel_timer)",
-    "pop_checkpoints": "notes of what POP consumers may have taken and not acknowledged (rmq_sys_REVIVE_LOG)",
+    "timer_messages": "what may wait for its time, notes of POP consumers among it (rmq_sys_wheel_timer)",
+    "pop_checkpoints": "notes of what POP consumers took, and may not have acknowledged (rmq_sys_REVIVE_LOG)",
     "batch_topics": "topics with queue.type=BatchCQ",
 }
 

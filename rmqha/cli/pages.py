@@ -6,6 +6,7 @@ In an installation from a wheel the pages are in ``share/doc/rmqha``, below the 
 from enum import StrEnum
 from typing import Any, Final
 
+from rmqha.codec.record.scan import NOT_READ
 from rmqha.errors import DIVERGED_LOG, FILE_SIZE_LIMIT, NOT_WRITABLE
 
 _DOCS: Final = "docs/"
@@ -45,6 +46,7 @@ class Page(StrEnum):
     UNDELIVERABLE = "docs/operations.md, 'A delayed message that cannot be delivered'"
     LOST_TABLES = "docs/operations.md, 'A table that is lost'"
     HIDDEN = "docs/operations.md, 'Messages that no consumer sees'"
+    ROCKETMQ_5 = "docs/migration.md, 'From RocketMQ 5'"
     CERTIFICATES = "docs/security.md, 'Making certificates'"
     ACCOUNTS = "docs/security.md, 'Accounts (ACL)'"
     MEMBER_AWAY = "docs/dledger.md, 'What status tells'"
@@ -57,6 +59,14 @@ class Page(StrEnum):
 def see(reason: str, page: Page) -> str:
     """The reason, with where to read on unless it names a page itself."""
     return reason if _DOCS in reason else f"{reason}; see {page}"
+
+
+def ended_at_no_record(reason: str) -> str:
+    """What is told of a slave whose stream leads to bytes that are no record here."""
+    if reason.endswith(NOT_READ):
+        return see(f"{reason}. That is no damage; this log is whole up to that offset, and ends there", Page.ROCKETMQ_5)
+    what = "If it says so again and again, the master's own log is damaged there: 'rmqha log verify' of its store tells"
+    return see(f"{reason}. {what}. This log is sound up to that offset", Page.DAMAGED)
 
 
 def waits_for(lack: str, page: Page) -> str:

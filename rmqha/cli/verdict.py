@@ -70,7 +70,7 @@ from typing import Any, Final
 
 from rmqha.cli.dledger_verdict import judge_member
 from rmqha.cli.later_begin import begins_later
-from rmqha.cli.pages import OTHER_BYTES, Page, page_of_trouble, refusal_of, see, waits_for
+from rmqha.cli.pages import OTHER_BYTES, Page, ended_at_no_record, page_of_trouble, refusal_of, see, waits_for
 from rmqha.cli.span import span
 from rmqha.cli.turned_away import turned_away
 from rmqha.codec.codes import STATUS_KEY
@@ -114,10 +114,6 @@ _SLAVE_ADVICE: Final = {
     "no-master": "no master's address is known; set haMasterAddress, or start a master of this brokerName with the "
     "same namesrvAddr",
 }
-_DAMAGED_THERE: Final = (
-    ". If it says so again and again, the master's own log is damaged there: 'rmqha log verify' of its store tells. "
-    "This log is sound up to that offset"
-)
 _SLAVE_PAGES: Final = {
     "ahead": Page.AHEAD,
     "below-min": Page.BELOW_MIN,
@@ -365,9 +361,8 @@ def _judge_slave(facts: dict[str, Any], name: str) -> Verdict:
     is_told = facts.get("write_refusal") and state == (_WITHOUT_ROOM if waits_for_room else _FAILED)
     if state not in _SLAVE_GOOD and not is_told:
         told = _SLAVE_ADVICE.get(state) or client["last_error"] or "not connected to its master yet"
-        is_damaged = told.startswith(NO_RECORD)
-        page = Page.DAMAGED if is_damaged else page_of(state)
-        reasons.append(see(f"{state}: {told}{_DAMAGED_THERE if is_damaged else ''}", page))
+        is_no_record, told_of = told.startswith(NO_RECORD), f"{state}: {told}"
+        reasons.append(ended_at_no_record(told_of) if is_no_record else see(told_of, page_of(state)))
     reasons += [see(told, Page.MIXED_UP) for told in filter(None, [facts.get("circle")])]
     failed = facts.get("circle") or facts.get("needs_restart") or state in _SLAVE_FAILED
     behind = client["received_offset"] - client["durable_offset"]

@@ -7,6 +7,7 @@ from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
+from rmqha.codec.record.scan import NOT_READ
 from rmqha.errors import NOT_WRITABLE, DivergedLogError
 from rmqha.replication.slave_session import CorruptStreamError
 from tests.cli.facts import connection, master, member, slave, view
@@ -141,6 +142,7 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
         (slave("misconfigured"), Page.MIXED_UP),
         (slave("waiting"), Page.SLAVE_WAITS),
         (stopped_at(CorruptStreamError(7, "BODYCRC")), Page.DAMAGED),
+        (stopped_at(CorruptStreamError(7, f"an inner batch, {NOT_READ}")), Page.ROCKETMQ_5),
         (slave("transfer", not_learned=["no topics"]), Page.SLAVE_WAITS),
         (slave("transfer", not_learned=["no topics: AclException: no such account"]), Page.ACCOUNTS),
         (member(leader=None), Page.NO_LEADER),

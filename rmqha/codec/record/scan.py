@@ -62,6 +62,8 @@ class Scan(NamedTuple):
     """Of the last good record; 0 if there was none."""
 
 
+NOT_READ: Final = "which rmqha does not read"
+"""So ends what a walk says of a record of RocketMQ 5."""
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 _SECTOR: Final = 512
 _DLEDGER_POSITION: Final = struct.Struct(">q")
@@ -202,14 +204,14 @@ def _why_this_record(
     if size > len(rest):
         return Stop.INCOMPLETE, f"{len(rest)} of the {size} bytes of a record"
     if _is_inner_batch(rest[:size], phy_offset=phy_offset, check_crc=check_crc):
-        return Stop.FOREIGN, "an inner batch of RocketMQ 5.x (queue.type=BatchCQ), which rmqha does not read"
+        return Stop.FOREIGN, f"an inner batch of RocketMQ 5.x (queue.type=BatchCQ), {NOT_READ}"
     return Stop.CORRUPT, _body_problem(rest[:size], check_crc)
 
 
 def _foreign_format(record: memoryview, size: int, *, magic: int, phy_offset: int) -> str:
     """Source: spec: commitlog §16."""
     if magic == MESSAGE_MAGIC_V2:
-        return "a record of RocketMQ 5.x, version 2 (magic 0xDAA320AB), which rmqha does not read"
+        return f"a record of RocketMQ 5.x, version 2 (magic 0xDAA320AB), {NOT_READ}"
     # A DLedger entry: magic 1, size, index, term, position (its own offset) ... 48 bytes before the body.
     if size == 1 and magic >= 48 and len(record) >= 32 and _DLEDGER_POSITION.unpack_from(record, 24)[0] == phy_offset:
         return "an entry of a DLedger log (enableDLegerCommitLog), no record of a classic one"
