@@ -95,6 +95,12 @@ class StoreReadError(StoreError):
         super().__init__(f"{operation} failed on {path}: {error.strerror or error} (errno {self.errno})")
 
 
+_WHO_READS_IT: Final = (
+    "It is no damage, do not cut it away: start the kind of broker that wrote it on this store (RocketMQ 5 on one of "
+    "RocketMQ 5), and consume it there"
+)
+
+
 class CorruptLogError(StoreError):
     """The log holds bytes that are no record where one must be.
 
@@ -107,6 +113,13 @@ class CorruptLogError(StoreError):
         self.offset = offset
         self.reason = reason
         super().__init__(f"corrupt log at physical offset {offset}: {reason}")
+
+
+class ForeignRecordError(CorruptLogError):
+    """The log holds a record of a format that is known and not read here: nothing may be cut or emptied for it."""
+
+    def __init__(self, offset: int, what: str) -> None:
+        super().__init__(offset, f"{what}. {_WHO_READS_IT}")
 
 
 class DivergedLogError(StoreError):

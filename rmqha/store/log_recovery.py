@@ -20,7 +20,7 @@ from rmqha.codec.checkpoint import Checkpoint
 from rmqha.codec.record.layout import BLANK_MAGIC, BLANK_SIZE_MIN, encode_blank, physical_offset_at
 from rmqha.codec.record.resync import claims_its_place, find_record
 from rmqha.codec.record.scan import Scan, Stop, scan_records
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, ForeignRecordError
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.recovery_progress import RecoveryProgress
@@ -97,7 +97,8 @@ def recover_commit_log(
     runs = _look_beyond(queue, recovery) if _is_worth_a_look(recovery, known) else []
     refusal = _why_refuse(queue, recovery, known=known, runs=runs)
     if refusal:
-        raise CorruptLogError(recovery.end, refusal)
+        error = ForeignRecordError if recovery.stop is Stop.FOREIGN else CorruptLogError
+        raise error(recovery.end, refusal)
     _repair_blanks(queue, recovery.repaired_blanks)
     progress.begin("erasing what lies behind the log's end")
     queue.truncate(recovery.end)
@@ -312,7 +313,7 @@ def _why_refuse(queue: MappedFileQueue, recovery: LogRecovery, *, known: Durable
     path = queue.segment_path(recovery.end - recovery.end % queue.file_size)
     place = f"{here} ({path}, position {recovery.end % queue.file_size})"
     if recovery.stop is Stop.FOREIGN:
-        return f"{here} ({path}). {_WHO_READS_IT}"
+        return f"{here} ({path}). Nothing was changed"
     if recovery.end < known.durable_offset:
         return f"{place}; but the log was durable up to {known.durable_offset}, says the checkpoint. {_WHAT_NEXT}"
     if known.clean:
@@ -322,10 +323,6 @@ def _why_refuse(queue: MappedFileQueue, recovery: LogRecovery, *, known: Durable
     return f"{place}; but {proof}. {_WHAT_NEXT}" if proof else ""
 
 
-_WHO_READS_IT: Final = (
-    "Nothing was changed. It is no damage, do not cut it away: start the kind of broker that wrote it on this store "
-    "(RocketMQ 5 on one of RocketMQ 5), and consume it there"
-)
 _WHAT_NEXT: Final = (
     "This is damage, not a crash's leftover: nothing was changed. Run 'rmqha log verify' for every bad place; "
     "restore the store from its replica, or cut it there with 'rmqha log cut'"

@@ -18,7 +18,7 @@ import structlog
 from rmqha.codec.consume_queue import QUEUE_OFFSET_MAX, UNIT_SIZE
 from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.layout import enters_queue
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, ForeignRecordError
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 from rmqha.store.log import Extent, Log
@@ -44,11 +44,13 @@ def recover_consume_queues(table: ConsumeQueueTable, log: Log, *, rebuild_from: 
 
     Raises:
         StoreWriteError: the queues are not cut.
+        ForeignRecordError: dispatch would end before a record that is not read here; the queues are as they were.
     """
     table.cut(log.max_offset)
     table.correct_min_offset(log.min_offset)
     rebuild_from = max(rebuild_from, log.min_offset)
     dispatch_from = min(first_uncovered(table, log, rebuild_from=rebuild_from), rebuild_from)
+    _refuse_foreign(log, dispatch_from, rebuild_from)
     if dispatch_from < log.max_offset:
         table.take_back(dispatch_from)
     return dispatch_from
@@ -81,6 +83,7 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
 
     Raises:
         StoreWriteError: the queues are not empty.
+        ForeignRecordError: the log holds what is not read here. Nothing is changed.
     """
     next_offsets, has_gaps, is_whole = dict[QueueKey, int](), False, True
     for extent in log.extents():
@@ -92,6 +95,8 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
                 if request.queue_offset and next_offsets.get(key, request.queue_offset) != request.queue_offset:
                     has_gaps = True
                 next_offsets[key] = request.queue_offset + 1
+        except ForeignRecordError:
+            raise
         except CorruptLogError:
             is_whole = False
     if has_gaps and not is_whole:
@@ -101,6 +106,18 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
         if queue is not None:
             queue.empty()
     return True
+
+
+def _refuse_foreign(log: Log, start: int, end: int) -> None:
+    """Read what is to be dispatched and was not verified; raises ForeignRecordError. Damage is left to dispatch."""
+    for extent in log.extents(start):
+        try:
+            for _ in read_pieces(log, extent, start) if extent.begin < end else ():
+                pass
+        except ForeignRecordError:
+            raise
+        except CorruptLogError:
+            continue
 
 
 def first_uncovered(table: ConsumeQueueTable, log: Log, *, rebuild_from: int = 0) -> int:

@@ -7,7 +7,7 @@ from rmqha.codec.record.dispatch import DispatchRequest, read_dispatch
 from rmqha.codec.record.ends import RecordEnds
 from rmqha.codec.record.layout import MESSAGE_MAGIC, RECORD_SIZE_MIN, fields_struct
 from rmqha.codec.record.scan import Stop, scan_records
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, ForeignRecordError
 from rmqha.store.disk import DataFile
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -114,7 +114,7 @@ def _behind_blank(segment: MappedFile, start: int, limit: int) -> int:
     """Where to go on when no record can be read at ``start``: behind a blank, or there, once more has come.
 
     Raises:
-        CorruptLogError: it is neither a blank nor the beginning of a record.
+        CorruptLogError: it is neither a blank nor the beginning of a record; or ForeignRecordError, of one.
     """
     base = segment.file_from_offset
     scan = scan_records(segment.view, start, limit, phy_offset_base=base, file_end=segment.size, check_crc=False)
@@ -122,4 +122,6 @@ def _behind_blank(segment: MappedFile, start: int, limit: int) -> int:
         return start
     if scan.stop is Stop.BLANK:
         return segment.size if limit == segment.size else start
+    if scan.stop is Stop.FOREIGN:
+        raise ForeignRecordError(base + start, scan.reason)
     raise CorruptLogError(base + start, scan.reason or "zeros where a record should be")
