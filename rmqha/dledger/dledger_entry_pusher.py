@@ -121,6 +121,12 @@ class DLedgerEntryPusher(Generic[Token]):
         if peer in self.dispatchers:
             self.dispatchers[peer].on_answer(request, response, now=now)
 
+    @property
+    def unreadable(self) -> str:
+        """What this leader cannot read of its log, and so cannot send to whom; empty: nothing that anybody lacks."""
+        unreadable = {peer: one.unreadable for peer, one in self.dispatchers.items() if one.unreadable}
+        return "; ".join(f"it cannot read what {peer} lacks: {reason}" for peer, reason in unreadable.items())
+
     def due_at(self, connected: frozenset[str]) -> float:
         """When there is something to do if nothing comes in before; only those ``connected`` can be pushed to."""
         due_at = self.handler.due_at

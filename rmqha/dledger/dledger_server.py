@@ -317,7 +317,7 @@ class DLedgerServer:
             leader_for_s=int(now - self._role_log.leader_since),
             uncommitted_for_s=int(now - self.pusher.waits_since) if self.pusher.waits_since <= now else None,
             deleted_early_s=store.room.early.last_s_ago(now=now),
-            damage=None if self._broker is None else self._broker.damage or None,
+            damage=("" if self._broker is None else self._broker.damage) or self.pusher.unreadable or None,
         )
         return self.membership.told_in(status)
 

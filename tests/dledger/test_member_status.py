@@ -28,6 +28,31 @@ async def test_who_cannot_store_what_its_leader_sends_says_so(nursery: trio.Nurs
     assert follower.status().write_error == "is mappedFileSizeForEntryData the same?"
 
 
+async def test_a_leader_that_cannot_read_what_another_one_lacks_says_so(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """That one lacked three entries, and would for ever: "ok" was the verdict of the group, and "in sync"."""
+    group = ServerGroup(nursery)
+    await group.start()
+    leader = group.members[await group.wait_leader()].running
+    away = next(member for member in group.members.values() if member.running is not leader)
+    await group.append(b"one")
+    await group.wait_same()
+    away.kill()
+    await group.append(b"two", b"three", b"four")
+    leader.store.recent.clear()
+    data = leader.store.data_file_list.mapped_files[0].file()
+    place, size = leader.store.get(2).pos, 8
+    whole = bytes(data.view()[place : place + size])
+    data.pwrite([bytes(size)], place)
+    await away.start()
+    await group.wait(lambda: leader.status().damage is not None)
+    assert f"it cannot read what {away.name} lacks: DISK_ERROR: " in (leader.status().damage or "")
+    data.pwrite([whole], place)
+    await group.wait_same()
+    assert leader.status().damage is None
+
+
 async def test_who_cannot_lead_any_more_says_so_at_once(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """Its leader refuses appends for as long as it waits."""
     group = ServerGroup(nursery)
