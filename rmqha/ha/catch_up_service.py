@@ -6,6 +6,7 @@ the life of the broker: a peer that was away may return with more. What is known
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
@@ -289,22 +290,32 @@ class CatchUpService:
             raise RemoteProtocolError(f"that it holds more cannot be noted here: {error}") from error
 
     async def _take_tables(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
-        """Who begins first need not have tables, as one that was copied half: if who holds more tells its own.
+        """Who begins first need not have tables, as one that was copied half: if who holds as much tells its own.
 
-        They would wait for each other: that one has its tables of this broker.
+        They would wait for each other: that one has its tables of this broker. Once this log has begun the other one's
+        is compared with it first, and its tables come with that.
         """
         try:
             await self._hooks.take_tables(peer, there, is_longer=is_longer)
+            self._untold_since.pop(str(peer), None)
         except RemoteProtocolError as error:
             since = self._untold_since.setdefault(str(peer), trio.current_time())
-            longest = self._plan.outdone_by(str(peer), there)
-            if not longest or trio.current_time() < since + PATIENCE_S:
+            if there is None or not self._is_empty or trio.current_time() < since + PATIENCE_S:
                 raise
-            other = self._addresses[longest]
-            if (its_log := await self._probe_peer(other)) is None:
-                raise
-            await self._hooks.take_tables(other, its_log, is_longer=True)
-            logger.warning("catch_up.tables_not_taken", peer=str(peer), reason=str(error), taken_from=longest)
+            for other in self._plan.no_shorter(str(peer), there):
+                if await self._has_told_tables(other, there.max_offset):
+                    logger.warning("catch_up.tables_not_taken", peer=str(peer), reason=str(error), taken_from=other)
+                    return
+            raise
+
+    async def _has_told_tables(self, peer: str, end: int) -> bool:
+        """Take its tables, if its log still reaches to ``end``: who has lost it since may have lost them, too."""
+        with suppress(RemoteProtocolError):
+            there = await self._probe_peer(address := self._addresses[peer])
+            if there is not None and there.max_offset >= end:
+                await self._hooks.take_tables(address, there, is_longer=True)
+                return True
+        return False
 
     def _longer_logs(self) -> dict[str, LogRange]:
         """Of peers that the next start has to wait for."""

@@ -227,11 +227,13 @@ class CatchUpPlan:
         end = max(peer.end for peer in firsts)
         return [peer for peer in firsts if peer.end == end]
 
-    def outdone_by(self, peer: str, there: LogRange | None) -> str:
-        """The peer that is known to hold most, if that is more than the log of this one; else empty."""
+    def no_shorter(self, peer: str, there: LogRange | None) -> list[str]:
+        """Other peers that are known to hold more than this log, and as much as the log of this one; longest first."""
+        if there is None:
+            return []
         others = [other for other in self.peers if other.peer != peer and other.state is PeerState.LONGER]
-        longest = max(others, key=lambda other: other.end, default=None)
-        return longest.peer if there and longest and longest.end > there.max_offset else ""
+        longest_first = sorted(others, key=lambda other: -other.end)
+        return [other.peer for other in longest_first if other.end >= there.max_offset]
 
     def beside_others(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int) -> PeerAnswer:
         """What an answer comes to: a log that begins behind this one's end is fit if another may bring what is between.

@@ -41,7 +41,7 @@ async def lose_first(broker: BrokerController) -> None:
 PEERS = pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
 
 
-async def three_of_which_the_master_is_lost() -> tuple[Machine, Machine, Machine, int]:
+async def three_of_which_the_master_is_lost(*, end_alike: bool = False) -> tuple[Machine, Machine, Machine, int]:
     """The slave that has come farthest had deleted what has not expired, and the other one still holds that."""
     net = SimNet()
     master, short, long = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
@@ -50,7 +50,8 @@ async def three_of_which_the_master_is_lost() -> tuple[Machine, Machine, Machine
             await trio.sleep(10)
             await fill(master)
             await trio.sleep(20)
-        await fill(master)
+        if not end_alike:
+            await fill(master)
         decide(broker)
         await lose_first(longest)
         await trio.sleep(20)
@@ -87,6 +88,21 @@ async def test_who_begins_first_may_have_no_tables_if_another_holds_more(
         assert [broker.store.next_queue_offset("t", number) for number in range(4)] == [30] * 4
         assert (await seen(broker, queue_id=3))[0].queue_offset == 0
         assert (await verdict_of(master)).level == "ok"
+
+
+@PEERS
+async def test_who_begins_first_may_have_no_tables_if_another_ends_where_it_does(
+    peers: str, autojump_clock: MockClock
+) -> None:
+    """That it is no longer than this one was a reason to wait for tables that the other one had."""
+    master, short, long, end = await three_of_which_the_master_is_lost(end_alike=True)
+    lose(short)
+    async with short.broker(**SLAVE), long.broker(**OTHER_SLAVE), master.broker(**MASTER, haPeers=peers) as broker:
+        await trio.sleep(120)
+        assert (broker.store.min_offset, broker.store.max_offset) == (0, end)
+        assert decided(broker) == DECIDED
+        assert [broker.store.next_queue_offset("t", number) for number in range(4)] == [15] * 4
+        assert not broker.store.running_flags.refusal()
 
 
 async def test_where_nobody_has_tables_the_master_waits(autojump_clock: MockClock) -> None:

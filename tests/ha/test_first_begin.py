@@ -1,5 +1,6 @@
 """Which of its peers' logs an empty one begins like, where the longest no longer holds all that another one does."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -10,6 +11,7 @@ from trio.testing import MockClock
 
 from rmqha.errors import RemoteProtocolError, StoreError, errors_in
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
+from rmqha.replication.catch_up_plan import PATIENCE_S
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, longer_peers_on, start_catch_up, start_master, until
@@ -178,4 +180,72 @@ async def test_the_peer_that_is_waited_for_is_so_after_a_restart_too(
     peers.starting.clear()
     assert await opened_within(catch_up, 60.0)
     assert (log.min_offset, log.content()) == (0, DATA)
+    nursery.cancel_scope.cancel()
+
+
+@dataclass
+class Tables:
+    """Which peers do not tell their tables; one without a log has nothing to tell."""
+
+    untold: set[int]
+    told: list[int] = field(default_factory=list)
+    on_untold: Callable[[], object] = lambda: None
+
+    async def take(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
+        await trio.lowlevel.checkpoint()
+        if peer.port in self.untold:
+            if trio.current_time() > PATIENCE_S:  # by now others are asked for theirs
+                self.on_untold()
+            raise RemoteProtocolError("not known here yet")
+        self.told.append(peer.port)
+
+
+@ORDERS
+async def test_the_tables_of_the_longest_do_not_count_if_it_lost_its_log_since(
+    order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It may have lost them, too: this log began without any."""
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, MemoryLog.holding(PART))
+    await peers.add(nursery, beginning_at(1))
+    first, long = peers.ranges
+    tables = Tables({first}, on_untold=lambda: peers.ranges.update({long: LogRange(0, 0)}))
+    named = peers.named(order)
+    catch_up = start_catch_up(nursery, peers.network, log, *named, probe_peer=peers.probe, take_tables=tables.take)
+    assert not await opened_within(catch_up, 600.0)
+    assert (log.max_offset, peers.ranges[long].max_offset) == (0, 0)
+    assert "not known here yet" in catch_up.refusal
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
+async def test_tables_are_had_of_another_if_the_longest_is_away(
+    order: tuple[int, ...], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Two of them end alike, and one of these alone was asked: the one that is named first."""
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, MemoryLog.holding(PART))
+    await peers.add(nursery, beginning_at(1))
+    await peers.add(nursery, beginning_at(1))
+    first, here, away = peers.ranges
+    tables, named = Tables({first}, on_untold=lambda: peers.starting.add(away)), peers.named(order)
+    catch_up = start_catch_up(nursery, peers.network, log, *named, probe_peer=peers.probe, take_tables=tables.take)
+    assert await opened_within(catch_up, 120.0)
+    assert (log.min_offset, log.content(), set(tables.told)) == (0, DATA, {here})
+    nursery.cancel_scope.cancel()
+
+
+@ORDERS
+async def test_tables_come_with_a_log_that_continues_this_one(
+    order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Those of the longest were taken for another one's that tells none, whatever its log held."""
+    peers, log = Peers(), MemoryLog.holding(DATA[:FILE])
+    await peers.add(nursery, MemoryLog.holding(PART))
+    first = next(iter(peers.ranges))
+    peers.ranges[1] = LogRange(0, len(DATA))  # nobody listens at its HA port
+    tables, named = Tables({first}), peers.named(order)
+    catch_up = start_catch_up(nursery, peers.network, log, *named, probe_peer=peers.probe, take_tables=tables.take)
+    assert not await opened_within(catch_up, 600.0)
+    assert (log.content(), tables.told) == (PART, [])
     nursery.cancel_scope.cancel()

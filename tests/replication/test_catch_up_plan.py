@@ -333,16 +333,18 @@ def test_a_peer_is_long_unknown_a_minute_after_the_first_question_in_vain() -> N
     assert plan.plan.long_unknown(now=plan.now + 90) == [], "what it holds was seen"
 
 
-def test_by_whom_one_is_outdone_that_does_not_tell_its_tables() -> None:
-    plan = Plan("a", "b")
+def test_whose_tables_do_for_one_that_does_not_tell_its_own() -> None:
+    plan = Plan("a", "b", "c")
+    plan.own_end = 0
     plan.answer("a", PeerState.LONGER, begin=0, end=200)
-    plan.answer("b", PeerState.LONGER, begin=150, end=300)
-    ends = ((200, "b"), (299, "b"), (300, ""))
-    assert [plan.plan.outdone_by("a", LogRange(0, end)) for end, _ in ends] == [told for _, told in ends]
-    assert plan.plan.outdone_by("b", LogRange(150, 200)) == "", "not by itself, nor by one that ends where it does"
-    assert plan.plan.outdone_by("a", None) == ""
-    plan.answer("b", PeerState.UNFIT, end=300)
-    assert plan.plan.outdone_by("a", LogRange(0, 200)) == ""
+    plan.answer("b", PeerState.LONGER, begin=150, end=250)
+    plan.answer("c", PeerState.LONGER, begin=150, end=300)
+    ends = ((200, ["c", "b"]), (250, ["c", "b"]), (251, ["c"]), (300, ["c"]), (301, []))
+    assert [plan.plan.no_shorter("a", LogRange(0, end)) for end, _ in ends] == [told for _, told in ends]
+    assert plan.plan.no_shorter("c", LogRange(150, 300)) == [], "not by itself, nor by a shorter one"
+    assert plan.plan.no_shorter("a", None) == []
+    plan.answer("c", PeerState.UNFIT, end=300)
+    assert plan.plan.no_shorter("a", LogRange(0, 200)) == ["b"]
 
 
 BEHIND = PeerAnswer(PeerState.UNFIT, "it begins later", end=300, begin=250, error=StoreError("!"), begins_behind=True)
