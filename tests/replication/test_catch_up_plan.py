@@ -339,7 +339,13 @@ def test_whose_tables_do_for_one_that_does_not_tell_its_own() -> None:
     plan.answer("a", PeerState.LONGER, begin=0, end=200)
     plan.answer("b", PeerState.LONGER, begin=150, end=250)
     plan.answer("c", PeerState.LONGER, begin=150, end=300)
-    ends = ((200, ["c", "b"]), (250, ["c", "b"]), (251, ["c"]), (300, ["c"]), (301, []))
+    ends: tuple[tuple[int, list[str]], ...] = (
+        (200, ["c", "b"]),
+        (250, ["c", "b"]),
+        (251, ["c"]),
+        (300, ["c"]),
+        (301, []),
+    )
     assert [plan.plan.no_shorter("a", LogRange(0, end)) for end, _ in ends] == [told for _, told in ends]
     assert plan.plan.no_shorter("c", LogRange(150, 300)) == [], "not by itself, nor by a shorter one"
     assert plan.plan.no_shorter("a", None) == []
