@@ -60,6 +60,8 @@ DIVERGED_LOG = "diverged log"
 """How it begins to say that its log and another broker's are not one log."""
 FILE_SIZE_LIMIT = "a limit of this process: ulimit -f, LimitFSIZE="
 """Why a file cannot be as large as it has to be, with room on its disk."""
+NOT_READ = "which rmqha does not read"
+"""How a walk over a log ends what it says of a record of RocketMQ 5."""
 
 
 class StoreWriteError(StoreError):

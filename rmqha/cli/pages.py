@@ -6,8 +6,7 @@ In an installation from a wheel the pages are in ``share/doc/rmqha``, below the 
 from enum import StrEnum
 from typing import Any, Final
 
-from rmqha.codec.record.scan import NOT_READ
-from rmqha.errors import DIVERGED_LOG, FILE_SIZE_LIMIT, NOT_WRITABLE
+from rmqha.errors import DIVERGED_LOG, FILE_SIZE_LIMIT, NOT_READ, NOT_WRITABLE
 
 _DOCS: Final = "docs/"
 _HA_PEERS: Final = "haPeers"

@@ -7,8 +7,7 @@ from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.codes import STATUS_KEY
-from rmqha.codec.record.scan import NOT_READ
-from rmqha.errors import NOT_WRITABLE, DivergedLogError
+from rmqha.errors import NOT_READ, NOT_WRITABLE, DivergedLogError
 from rmqha.replication.slave_session import CorruptStreamError
 from tests.cli.facts import connection, master, member, slave, view
 

@@ -29,6 +29,7 @@ from rmqha.codec.record.layout import (
     put_sys_flag,
     sys_flag_at,
 )
+from rmqha.errors import NOT_READ
 from rmqha.memory import BytesLike
 
 
@@ -62,8 +63,6 @@ class Scan(NamedTuple):
     """Of the last good record; 0 if there was none."""
 
 
-NOT_READ: Final = "which rmqha does not read"
-"""So ends what a walk says of a record of RocketMQ 5."""
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 _SECTOR: Final = 512
 _DLEDGER_POSITION: Final = struct.Struct(">q")
