@@ -109,8 +109,11 @@ def empty_queues_of(table: ConsumeQueueTable, log: Log) -> bool:
 
 
 def _refuse_foreign(log: Log, start: int, end: int) -> None:
-    """Read what is to be dispatched and was not verified; raises ForeignRecordError. Damage is left to dispatch."""
-    for extent in log.extents(start):
+    """Read what is to be dispatched and was not verified, the extents between ``start`` and ``end``.
+
+    Raises ForeignRecordError. Damage is left to dispatch.
+    """
+    for extent in log.extents(start) if start < end else ():
         try:
             for _ in read_pieces(log, extent, start) if extent.begin < end else ():
                 pass

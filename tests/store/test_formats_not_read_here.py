@@ -1,10 +1,16 @@
 """A log with a record of RocketMQ 5 in a file that a start after a clean stop does not verify."""
 
+from collections.abc import Iterator
+
 import pytest
+import trio
 from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import UNIT
+from rmqha.codec.record.dispatch import DispatchRequest
 from rmqha.errors import CorruptLogError
+from rmqha.store import queue_recovery
+from rmqha.store.log import Extent, Log
 from rmqha.store.queue_recovery import empty_queues_of
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import SEGMENT, make_store, message, options, put, running
@@ -61,3 +67,23 @@ async def test_queues_are_not_emptied_of_what_such_a_log_cannot_build_again(auto
     with pytest.raises(CorruptLogError, match="an inner batch") as caught:
         empty_queues_of(store.queues, store.commit_log)
     assert (caught.value.offset, files_of(device)) == (offset, before)
+
+
+async def test_what_was_verified_is_not_read_for_that_once_more(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start after a kill has read the end of the log by then, and dispatch reads it again."""
+    read, real = list[int](), queue_recovery.read_pieces
+
+    def read_pieces(log: Log, extent: Extent, start: int = 0) -> Iterator[list[DispatchRequest]]:
+        read.append(start)
+        return real(log, extent, start)
+
+    async with running(SimDisk().mount()) as store:
+        for number in range(20):
+            (last,) = await put(store, message(b"%d" % number))
+        await trio.sleep(1)
+        monkeypatch.setattr(queue_recovery, "read_pieces", read_pieces)
+        recover, (verified_from,) = queue_recovery.recover_consume_queues, last.offsets
+        assert recover(store.queues, store.commit_log, rebuild_from=verified_from) == verified_from
+    assert verified_from not in read
