@@ -127,7 +127,7 @@ class BrokerController:
         )
         self.queue_ends: Final = QueueEnds(self.store)
         delay_offsets = DelayOffsets(lambda: min(store.confirm_offset(), store.flushed_offset))
-        self._schedule: Final = ScheduleMessageService(store, delay_offsets, self.topics, now_ms=now_ms)
+        self.schedule: Final = ScheduleMessageService(store, delay_offsets, self.topics, now_ms=now_ms)
         self.metadata: Final = MetadataService(
             ConfigFiles(store.disk, f"{config.store_path_root_dir}/config", inside=config.store_path_root_dir),
             self.topics,
@@ -164,7 +164,7 @@ class BrokerController:
         if queue_end > self.store.queues.deleted_end(topic, queue_id):
             self.topics.learn_queue(topic, queue_id)
         self.holds.notify_message_arriving(topic, queue_id, queue_end)
-        self._schedule.on_arrival(topic, queue_id)
+        self.schedule.on_arrival(topic, queue_id)
 
     def stop(self) -> None:
         """Begin the shutdown; :meth:`run` returns when everything is answered and safe."""
@@ -302,7 +302,7 @@ class BrokerController:
         nursery.start_soon(puts.run)
         internal_puts = InternalPuts(puts, fence=self.fence)
         send_rules = options.send_rules(config, store_host=parse_host(self.address))
-        nursery.start_soon(self._schedule.run, internal_puts, send_rules.store_host, self.replication.opened)
+        nursery.start_soon(self.schedule.run, internal_puts, send_rules.store_host, self.replication.opened)
         retries = RetryTopics(self.topics, self.groups)
         SendMessageProcessor(puts, self.topics, retries, rules=send_rules).register(dispatcher)
         SendBackProcessor(self.store, puts, retries, self.access, rules=send_rules).register(dispatcher)
@@ -366,7 +366,7 @@ class BrokerController:
             clock=trio.current_time, now_ms=self._now_ms,
             permissions=self.access.permissions, crowded=self.server.crowded,
         )  # fmt: skip
-        status.more.append(self._schedule.running_stats)
+        status.more.append(self.schedule.running_stats)
         RuntimeInfoProcessor(status, self.stats, self.replication.group, clock=trio.current_time).register(dispatcher)
         broker_name, turns, saves = self.replication.group.broker_name, AnswersInTurns(), AnswersInTurns()
         AdminBrokerProcessor(self.config, self.store, self.topics, self.replication).register(dispatcher)

@@ -115,6 +115,17 @@ def hidden(broker: BrokerController) -> Iterator[Metric]:
     yield counter("rmqha_undeliverable_messages", "Delayed ones that were left out: they can never be put.", left_out)
 
 
+def delayed(broker: BrokerController) -> Iterator[Metric]:
+    """What waits for its time, and whether it waits longer."""
+    waiting: dict[tuple[str, ...], float] = {(str(level),): count for level, count in broker.schedule.waiting.items()}
+    yield gauges("rmqha_delayed_messages", "Of a delay level, and not delivered.", ["level"], waiting)
+    yield gauge(
+        "rmqha_delayed_overdue_seconds",
+        "How long the next of them has been due, of the level where that is longest; 0 on a slave.",
+        broker.schedule.overdue_s,
+    )
+
+
 def troubles(broker: BrokerController) -> Iterator[Metric]:
     """What else makes a broker degraded in `rmqha status`, and costs no message by itself."""
     store, facts, permissions = broker.store, broker.replication.facts(), broker.access.permissions

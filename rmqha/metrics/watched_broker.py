@@ -40,6 +40,7 @@ class WatchedBroker:
             parts.pulls,
             parts.log,
             parts.hidden,
+            parts.delayed,
             parts.troubles,
             parts.deleted_early,
             parts.certificate,

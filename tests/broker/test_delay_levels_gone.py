@@ -31,7 +31,7 @@ async def send_some(client: RemotingClient) -> None:
 
 
 def told(broker: BrokerController, level: int) -> str:
-    return broker._schedule.running_stats()[f"scheduleMessageOffset_{level}"]
+    return broker.schedule.running_stats()[f"scheduleMessageOffset_{level}"]
 
 
 async def test_they_come_when_they_are_due_and_once(machine: Machine, autojump_clock: MockClock) -> None:

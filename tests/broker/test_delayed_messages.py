@@ -77,6 +77,33 @@ async def test_i13_a_message_of_level_1_is_seen_after_one_second_and_before_two(
             assert await bodies(client) == [b"%d" % before for before in range(number + 1)]
 
 
+async def test_how_many_wait_is_told_of_each_level(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", ALONE | SHORT)
+    async with machine.broker() as broker, machine.client() as client:
+        assert broker.schedule.waiting == {1: 0, 2: 0, 3: 0}
+        for level in (1, 3, 3):
+            assert (await ask(client, delayed(b"x", level))).code == ResponseCode.SUCCESS
+        await trio.sleep(0.5)
+        assert broker.schedule.waiting == {1: 1, 2: 0, 3: 2}
+        await trio.sleep(1)
+        assert broker.schedule.waiting == {1: 0, 2: 0, 3: 2}
+        assert broker.schedule.overdue_s == 0
+        await trio.sleep(5)
+        assert broker.schedule.waiting == {1: 0, 2: 0, 3: 0}
+
+
+async def test_of_what_cannot_be_put_it_is_told_for_how_long_it_has_been_due(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", ALONE | SHORT)
+    async with machine.broker() as broker, machine.client() as client:
+        assert (await ask(client, delayed(b"x", 1))).code == ResponseCode.SUCCESS
+        broker.store.running_flags.set_disk_full(True)
+        await trio.sleep(6)
+        assert 4 < broker.schedule.overdue_s < 6
+        broker.store.role.become(RoleKind.SLAVE, term=1)
+        await trio.sleep(1)
+        assert (broker.schedule.overdue_s, broker.schedule.waiting[1]) == (0, 1), "it delivers nothing any more"
+
+
 async def test_trap_44_the_queue_offset_that_is_told_is_that_of_the_schedule_topic(
     machine: Machine, autojump_clock: MockClock
 ) -> None:

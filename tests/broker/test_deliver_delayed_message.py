@@ -19,6 +19,7 @@ from rmqha.store.status import AppendResult, GetMessageResult, GetMessageStatus,
 
 HOST: Final = parse_host("10.0.0.1:10911")
 FIRST, END = 3, 10
+NOW_MS: Final = 1 << 40
 EACH = [b"%d" % number for number in range(20)]
 
 
@@ -46,6 +47,8 @@ class Store:
     end: int = END
     log_begins: int = FIRST
     is_unreadable: bool = False
+    due_ms: int = 0
+    """When the messages are due; each a millisecond after the one before."""
     reads: int = 0
 
     @property
@@ -64,7 +67,7 @@ class Store:
     def units(self, index: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Of what lies before FIRST the file is gone."""
         places = range(index, min(index + count, self.end)) if index >= FIRST else ()
-        return iter([(1000 * number, 100, 0) for number in places])
+        return iter([(1000 * number, 100, self.due_ms + number) for number in places])
 
     def queue_for(self, _topic: str, queue_id: int) -> int:
         return queue_id
@@ -115,7 +118,7 @@ class Level:
         self.offsets.replace_from_json({"offsetTable": {1: begins_at}})
         parts: dict[str, Any] = {"store": store, "topics": Topics(), "puts": puts}
         self.task = DeliverDelayedMessageTask(
-            1, 1000, offsets=self.offsets, store_host_raw=HOST, now_ms=lambda: 1 << 40, **parts
+            1, 1000, offsets=self.offsets, store_host_raw=HOST, now_ms=lambda: NOW_MS, **parts
         )
 
     async def deliver(self) -> list[bytes]:
@@ -166,3 +169,22 @@ async def test_a_queue_that_shows_nothing_where_it_has_something_is_looked_at_no
         nursery.start_soon(become_readable)
         assert await level.deliver() == EACH[FIRST:END]
     assert 10 < store.reads < 40
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "takes", "overdue_s"),
+    [
+        (NOW_MS - 5000, [0], 4.997),  # the first cannot be put
+        (NOW_MS - 5000, [2, 0], 4.995),  # nor the third
+        (NOW_MS - 5000, [], 0),
+        (NOW_MS + 500, [], 0),  # none is due yet
+        (NOW_MS + 9000, [0], 0),  # a clock was set back: since when it is due is not known
+    ],
+)
+async def test_for_how_long_the_next_one_has_been_due(
+    due_ms: int, takes: list[int], overdue_s: float, autojump_clock: MockClock
+) -> None:
+    level = Level(Store(due_ms=due_ms), Puts([*takes, *[0] * 1000] if takes else []))
+    with trio.move_on_after(10):
+        await level.deliver()
+    assert level.task.overdue_s == overdue_s

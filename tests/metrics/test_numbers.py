@@ -116,6 +116,15 @@ def test_of_a_disk_that_could_not_be_looked_at_nothing_is_told_and_of_the_other_
         assert told(runtime_families.runtime(alone)) == left != runtime
 
 
+def test_delayed_messages_that_wait_and_for_how_long_they_do_so_too_long() -> None:
+    schedule = SimpleNamespace(waiting={1: 0, 3: 17}, overdue_s=2.5)
+    assert told(broker_families.delayed(a_broker(schedule=schedule))) == {
+        "rmqha_delayed_messages 1": 0,
+        "rmqha_delayed_messages 3": 17,
+        "rmqha_delayed_overdue_seconds": 2.5,
+    }
+
+
 def test_places_in_the_log_and_what_lies_between_them() -> None:
     assert told(broker_families.log(a_broker())) == {
         "rmqha_log_offset_bytes min": 1_000,

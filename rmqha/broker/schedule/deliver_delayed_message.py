@@ -67,9 +67,16 @@ class DeliverDelayedMessageTask:
         self._now_ms: Final = now_ms
         self._queue_id: Final = delay_level2_queue_id(delay_level)
         self._offset = min(offsets.offset_of(delay_level), store.next_queue_offset(SCHEDULE_TOPIC, self._queue_id))
+        self._due_ms: int | None = None
+        """When the next message was due, as far as this is known; None: none is due."""
         self._at_once = _AT_ONCE
         self._problem = ""
         self._lines: Final = LogLimit(burst=3)
+
+    @property
+    def overdue_s(self) -> float:
+        """For how long the next message has been due; 0 if none is."""
+        return 0.0 if self._due_ms is None else max(0.0, (self._now_ms() - self._due_ms) / 1000)
 
     async def deliver_due(self, *, is_leading: Callable[[], bool], is_outdated: Callable[[], bool]) -> float:
         """Deliver all that is due now; returns for how many seconds nothing else is, unless more messages come.
@@ -113,6 +120,7 @@ class DeliverDelayedMessageTask:
         if self._offset < first:
             self._pass_over_deleted(first)
         queue = self._store.queues.find(SCHEDULE_TOPIC, self._queue_id)
+        self._due_ms = None
         if queue is None or self._offset >= end:
             return 0, _IDLE_S if self._offset >= end else _SOON_S
         now_ms, due = self._now_ms(), 0
@@ -120,6 +128,8 @@ class DeliverDelayedMessageTask:
             left_ms = deliver_timestamp_ms - now_ms
             if 0 < left_ms <= self._delay_ms:
                 return due, min(left_ms / 1000, _SOON_S)
+            if not due:
+                self._due_ms = deliver_timestamp_ms
             due += 1
         return due, _SOON_S
 

@@ -59,6 +59,7 @@ class ScheduleMessageService:
         self._taken_to = 0
         """Where what came from a peer ended when this leadership began."""
         self._outdated = False
+        self._tasks: Final = list[DeliverDelayedMessageTask]()
         self._delivering = 0
         """Tasks that are not idle: what they put would not count if they were cancelled."""
         store.role.subscribe(self._on_role)
@@ -74,11 +75,21 @@ class ScheduleMessageService:
 
     def running_stats(self) -> dict[str, str]:
         """What the runtime table (28) says of each level: how far it is delivered, and how many messages there were."""
-        end_of = self._store.get_max_offset_in_queue
-        return {
-            f"scheduleMessageOffset_{level}": f"{offset},{end_of(SCHEDULE_TOPIC, delay_level2_queue_id(level))}"
-            for level, offset in self._offsets
-        }
+        return {f"scheduleMessageOffset_{level}": f"{offset},{self._end_of(level)}" for level, offset in self._offsets}
+
+    @property
+    def waiting(self) -> dict[int, int]:
+        """By level, how many messages are not delivered; of one that is configured no more only if there are some."""
+        levels = dict.fromkeys(range(1, len(self._delay_levels_ms) + 1), 0) | dict(self._offsets)
+        return {level: max(0, self._end_of(level) - offset) for level, offset in levels.items()}
+
+    def _end_of(self, level: int) -> int:
+        return self._store.get_max_offset_in_queue(SCHEDULE_TOPIC, delay_level2_queue_id(level))
+
+    @property
+    def overdue_s(self) -> float:
+        """For how long the message that is due since longest has been due; 0 if none is, and where nobody delivers."""
+        return max((task.overdue_s for task in self._tasks), default=0.0)
 
     def _on_role(self) -> None:
         """At once: what a task is about to count may be cut from the log."""
@@ -105,6 +116,7 @@ class ScheduleMessageService:
             else:
                 with trio.CancelScope() as self._leading:
                     await self._deliver(puts, store_host_raw)
+                self._tasks.clear()
 
     @property
     def _is_incomplete(self) -> bool:
@@ -135,6 +147,7 @@ class ScheduleMessageService:
                     now_ms=self._now_ms,
                 )
                 self._arrived[delay_level2_queue_id(level)] = trio.Event()
+                self._tasks.append(task)
                 nursery.start_soon(self._run, task, self._leading)
 
             for number, delay_ms in enumerate(self._delay_levels_ms):
