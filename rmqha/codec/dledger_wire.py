@@ -112,6 +112,8 @@ class MemberStatus:
     """Of which members it knows two processes, and what follows, in words."""
     damage: str | None = None
     """What of the messages of its broker was found not to be what was stored."""
+    refused_term: int | None = None
+    """Of the leader that last wanted to have cut what is committed here, while this log differs from its; else -1."""
 
 
 @dataclass(frozen=True, slots=True)

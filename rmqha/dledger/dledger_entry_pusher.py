@@ -107,6 +107,8 @@ class DLedgerEntryPusher(Generic[Token]):
         store, checker = self._store, self.checker
         stored = store.flushed_index if self._options.acks_flushed else store.ledger_end_index
         checker.update_peer_water_mark(self._state.self_id, stored)
+        if self.handler.diverged is not None and checker.is_agreed:
+            self.handler.diverged = None
         is_more = store.update_committed_index(self._term, checker.committed)
         if store.ledger_end_index <= max(store.committed_index, checker.inherited_index):
             self.waits_since = inf

@@ -6,6 +6,7 @@
       DLedgerEntryPusher     replication; run by PushService
       ProvenReads            reads that only a leader can answer
       LeadershipTransfer     handing over, and taking over; GivingWay: when there is no room
+      Standing               when it does not stand, though its log may be the longest
       DLedgerRpcService      requests and answers; a PeerConnection to each other member
 
 Source: dledger-all-0.3.1.2 DLedgerServer.java.
@@ -18,7 +19,6 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha import __version__
 from rmqha.codec.dledger_entry import DLedgerEntry
 from rmqha.codec.dledger_wire import (
     AppendEntryRequest,
@@ -47,12 +47,14 @@ from rmqha.dledger.leadership_transfer import LeadershipTransfer
 from rmqha.dledger.member_view import MemberView, view_members
 from rmqha.dledger.membership import Membership
 from rmqha.dledger.outvoted_note import OutvotedNote
+from rmqha.dledger.own_status import own_status
 from rmqha.dledger.peer_connection import PeerConnection
 from rmqha.dledger.proven_reads import ProvenReads
 from rmqha.dledger.push_entry import PushEntryRequest
 from rmqha.dledger.push_service import PushService, Waiting
 from rmqha.dledger.role_log import RoleLog
 from rmqha.dledger.server_options import ServerOptions
+from rmqha.dledger.standing import Standing
 from rmqha.dledger.state_maintainer import StateMaintainer
 from rmqha.dledger.term_barrier import TermBarrier
 from rmqha.dledger.term_file import TermFile
@@ -67,6 +69,8 @@ from rmqha.transport import Network
 logger = structlog.get_logger()
 
 _DRAIN_S: Final = 3.0
+_LISTENS_LEAKS: Final = 2
+"""Who may have another group's log lets others go first for so long as two of their leaders may be missed."""
 _Code = DLedgerResponseCode
 
 
@@ -123,12 +127,15 @@ class DLedgerServer:
             ask=self.rpc.ask_metadata,
             connected=lambda: self.rpc.connected,
         )
-        self._laggards: Final = Laggards(store, self.pusher)
-        brokers = [] if broker is None else [broker]
-        waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards, *brokers]
-        self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         self._maintainer: Final = StateMaintainer(self.elector, TermFile(disk, directory), store, self)
+        self._laggards: Final = Laggards(store, self.pusher)
+        self._standing: Final = Standing(store, self.pusher, ask=self.rpc.ask_metadata, wakeup=self._maintainer.wakeup)
+        brokers = [] if broker is None else [broker]
+        waiting: list[Waiting] = [self.reads, self.transfer, self._giving_way, self._laggards, self._standing, *brokers]
+        self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         self.membership: Final = self._make_membership()
+        if self.membership.former == () and len(ids) > 1:
+            self._standing.listen_first(_LISTENS_LEAKS * options.elector.leak_s, now=now)
         self._role_log: Final = RoleLog(self._id)
         self._stopping: Final = trio.Event()
 
@@ -157,7 +164,8 @@ class DLedgerServer:
 
     def _may_lead(self) -> bool:
         is_able = self.store.write_error is None and (self._broker is None or self._broker.may_lead)
-        return is_able and self.membership.may_lead and not self.pusher.handler.is_outvoted
+        is_standing = self._standing.may_stand(now=trio.current_time()) and not self.pusher.handler.is_outvoted
+        return is_able and is_standing and self.membership.may_lead
 
     def _may_take_over(self) -> bool:
         return self._may_lead() and self._giving_way.may_take_over(now=trio.current_time())
@@ -300,24 +308,8 @@ class DLedgerServer:
 
     def status(self) -> MemberStatus:
         """What this member tells of itself."""
-        state, store, now = self.member_state, self.store, trio.current_time()
-        handler = self.pusher.handler
-        error = store.write_error or handler.diverged or self._refusal() or handler.misfit or None
-        status = MemberStatus(
-            role=state.role.value,
-            term=state.curr_term,
-            begin_index=store.ledger_begin_index,
-            end_index=store.ledger_end_index,
-            committed_index=store.committed_index,
-            flushed_index=store.flushed_index,
-            transferee=state.transferee,
-            write_error=None if error is None else str(error),
-            version=__version__,
-            broker_address=None if self._broker is None else self._broker.address,
-            leader_for_s=int(now - self._role_log.leader_since),
-            uncommitted_for_s=int(now - self.pusher.waits_since) if self.pusher.waits_since <= now else None,
-            deleted_early_s=store.room.early.last_s_ago(now=now),
-            damage=("" if self._broker is None else self._broker.damage) or self.pusher.unreadable or None,
+        status = own_status(
+            self.store, self.pusher, self._role_log, self._broker, refusal=self._refusal(), now=trio.current_time()
         )
         return self.membership.told_in(status)
 

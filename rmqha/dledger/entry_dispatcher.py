@@ -110,6 +110,8 @@ class EntryDispatcher:
         self._asked: _Asked | None = None
         self._not_before = 0.0
         self._pushed_at = 0.0
+        self.is_refused = False
+        """The follower did not cut its log: it cannot, or what would go is committed there. It takes nothing."""
         self.unreadable = ""
         """Why the follower does not get what it lacks, if this leader cannot read that; else empty."""
         self._unreadable_errno = 0
@@ -269,6 +271,7 @@ class EntryDispatcher:
             elif response.code == _Code.SUCCESS:
                 self._append_from(request.last_entry_index)
             else:
+                self.is_refused = True
                 self._compare_again(now=now, wait_s=_AFTER_AN_ERROR_S)
 
     def _on_compare(self, response: PushEntryResponse) -> None:
@@ -308,7 +311,7 @@ class EntryDispatcher:
             self.type = PushType.TRUNCATE
 
     def _append_from(self, index: int) -> None:
-        self.type, self._is_stuck = PushType.APPEND, False
+        self.type, self._is_stuck, self.is_refused = PushType.APPEND, False, False
         self._compare_index = self._truncate_index = -1
         self._checker.update_peer_water_mark(self.peer, index)
         self._write_index = index + 1

@@ -64,7 +64,8 @@ class EntryHandler(Generic[Token]):
         """What the leader said last; this log may not go so far."""
         self.diverged: DivergedLogError | None = None
         """A leader wanted to have cut away what is committed here, and has not been found to have it since; nothing was
-        changed. One of DLedger's that led before asks for that, and compares at its own end next."""
+        changed. One of DLedger's that led before asks for that, and compares at its own end next. Who is elected all
+        the same knows better once a majority has what it has (:meth:`DLedgerEntryPusher.advance`)."""
         self._is_outvoted = False
         self._refused: tuple[int, str] = (-1, "")
         """The leadership that last wanted to have cut what is committed here."""
@@ -108,8 +109,6 @@ class EntryHandler(Generic[Token]):
         if leadership != self._leadership:
             self._leadership, self.misfit = leadership, ""
             answers += self._drop()
-        if state.is_leader:
-            self.diverged = None  # a majority found this log to be the group's
         for _ in range(min(len(self._questions), _QUESTIONS_AT_ONCE)):
             self._answer_question(self._questions.popleft(), answers)
         self._left = _ENTRIES_AT_ONCE
@@ -142,6 +141,14 @@ class EntryHandler(Generic[Token]):
         cut what is committed may compare at its own end next; who asks again has found another log here.
         """
         return self.diverged is not None and self._is_outvoted
+
+    @property
+    def refused_term(self) -> int:
+        """That of the leader that last wanted to have cut what is committed here, and has not been found to have it.
+
+        -1: there is no such leader.
+        """
+        return -1 if self.diverged is None else self._refused[0]
 
     def note_outvoted(self, error: DivergedLogError) -> None:
         """That was found out before this start."""

@@ -40,13 +40,16 @@ class OutvotedNote:
         self._store: Final = store
         self._handler: Final = handler
         self._told = ""
-        self._is_noted = False
+        self._is_noted: bool | None = False
+        """None: what is there says nothing of this log, and is to be removed, or replaced."""
         self._restore()
 
     def _restore(self) -> None:
         try:
-            self._is_noted = self._disk.exists(self._path)
-            noted = json.loads(self._disk.read_bytes(self._path)) if self._is_noted else None
+            if not self._disk.exists(self._path):
+                return
+            self._is_noted = None
+            noted = json.loads(self._disk.read_bytes(self._path))
         except (StoreReadError, ValueError, RecursionError) as error:
             self._tell(str(error))
             return
@@ -57,6 +60,7 @@ class OutvotedNote:
             return
         reason = f"{noted.get('reason')} (noted before this start in {self._path}: {_WHAT_NEXT})"
         self._handler.note_outvoted(DivergedLogError(found["pos"], reason))
+        self._is_noted = True
 
     def _entry(self, index: int) -> dict[str, int] | None:
         """What tells an entry from another log's with that index."""

@@ -78,6 +78,12 @@ class QuorumAckChecker:
         index = marks[len(marks) // 2]
         return index if index > self.inherited_index else marks[-1]
 
+    @property
+    def is_agreed(self) -> bool:
+        """Whether a majority has all that the leader's log held when it was elected: that log is the group's."""
+        marks = sorted(self._peer_water_marks.values(), reverse=True)
+        return marks[len(marks) // 2] >= self.inherited_index
+
     def complete(self, committed_index: int) -> None:
         """Tell all whose entries are committed, in order."""
         while self._pending and self._pending[0].index <= committed_index:

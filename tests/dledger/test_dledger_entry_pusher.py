@@ -9,7 +9,7 @@ from rmqha.dledger.dledger_entry_pusher import DLedgerEntryPusher
 from rmqha.dledger.dledger_exception import DLedgerResponseCode
 from rmqha.dledger.push_entry import PushEntryRequest, PushType
 from rmqha.dledger.push_wire import decode_push, encode_push
-from rmqha.errors import RemoteProtocolError
+from rmqha.errors import DivergedLogError, RemoteProtocolError
 from tests.dledger.defaults import pusher_options
 from tests.dledger.members import lead, leader, put
 from tests.sim.sim_disk import SimDisk
@@ -74,3 +74,22 @@ def test_a_push_has_so_many_entries_at_most(count: int, *, is_taken: bool) -> No
     else:
         with pytest.raises(RemoteProtocolError, match="a batch of more than"):
             decode_push(body)
+
+
+def test_the_log_of_who_leads_is_the_group_s_once_a_majority_has_it() -> None:
+    """Not before: another group's log is elected where it is longer, and so many may refuse it that it is stuck."""
+    store = leader(SimDisk(latency_s=(0, 0)).mount())
+    put(store, b"one", b"two")
+    pusher = DLedgerEntryPusher[int](store, frozenset({"n0", "n1", "n2"}), options=pusher_options(acks_flushed=False))
+    pusher.handler.diverged = error = DivergedLogError(0, "another leader's differs")
+    lead(store, 2)
+    assert pusher.begin_leading()
+    assert pusher.checker is not None
+    pusher.handler.step(now=0)
+    pusher.advance(now=0)
+    pusher.checker.update_peer_water_mark("n1", 0)
+    pusher.advance(now=0)
+    assert pusher.handler.diverged is error
+    pusher.checker.update_peer_water_mark("n1", 1)
+    pusher.advance(now=0)
+    assert pusher.handler.diverged is None

@@ -149,13 +149,6 @@ def test_who_is_asked_to_cut_by_a_leader_that_compares_where_it_had_stopped_may_
     assert not pushed.handler.is_outvoted, "another leader has asked for that before"
 
 
-def test_nor_is_the_log_of_who_leads() -> None:
-    pushed, _ = diverged_from_the_next_leader()
-    lead(pushed.store, 3)
-    pushed.handler.step(now=0.0)
-    assert pushed.handler.diverged is None
-
-
 async def test_a_late_truncate_to_what_has_been_deleted_since_alarms_nobody() -> None:
     """What is known to be as that leader has it lies behind (seed 27222)."""
     entries = put(leader(SimDisk().mount()), *[bytes(200)] * 6)

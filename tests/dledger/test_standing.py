@@ -1,0 +1,138 @@
+"""When a leader gives up, and when a member does not stand: a table of who refuses, and what is committed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
+from rmqha.dledger.membership import MEMBERS_FILE
+from rmqha.dledger.standing import Standing
+from tests.dledger.servers import STORE, ServerGroup
+
+TERM = 7
+INHERITED = 40
+
+
+@dataclass
+class Leader:
+    """A leader of the term, whose log ended with the inherited index when it was elected."""
+
+    refusing: dict[str, bool]
+    """The other members: whether each does not cut its log."""
+    told: dict[str, int | None]
+    """What each that refuses says of whose cut it refused: a term."""
+    committed: int = INHERITED
+    asked: list[str] = field(default_factory=list)
+    wakeups: int = 0
+
+    def standing(self) -> Standing:
+        dispatchers = {peer: SimpleNamespace(is_refused=refuses) for peer, refuses in self.refusing.items()}
+        self.pusher = SimpleNamespace(dispatchers=dispatchers, checker=SimpleNamespace(inherited_index=INHERITED))
+        self.state = SimpleNamespace(curr_term=TERM)
+        store = SimpleNamespace(committed_index=self.committed, member_state=self.state)
+        return Standing(store, self.pusher, ask=self._ask, wakeup=self._wakeup)  # type: ignore[arg-type]
+
+    def _ask(self, peer: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
+        self.asked.append(peer)
+        if peer not in self.told:
+            on_answer(None)
+        else:
+            on_answer(MetadataResponse(rmqha_status=MemberStatus(refused_term=self.told[peer])))
+
+    def _wakeup(self) -> None:
+        self.wakeups += 1
+
+
+@pytest.mark.parametrize(
+    ("leader", "gives_up"),
+    [
+        (Leader({"a": True, "b": True}, {"a": TERM, "b": TERM}), True),
+        (Leader({"a": True, "b": False}, {"a": TERM}), False),  # b is down, and may have what it has
+        (Leader({"a": True, "b": True}, {"a": TERM, "b": -1}), False),  # b's disk is full
+        (Leader({"a": True, "b": True}, {"a": TERM, "b": TERM - 1}), False),  # that was another leader's
+        (Leader({"a": True, "b": True}, {"a": TERM}), False),  # b does not answer
+        (Leader({"a": True, "b": True}, {"a": TERM, "b": None}), False),  # nor does one of Java's say so
+        (Leader({"a": True, "b": True}, {"a": TERM, "b": TERM}, committed=INHERITED + 1), False),
+        (Leader({"a": True}, {"a": TERM}), True),
+        (Leader({}, {}), False),
+        (Leader(dict.fromkeys("abcd", True) | {"a": False}, dict.fromkeys("bcd", TERM)), True),
+        (Leader(dict.fromkeys("abcd", False) | {"a": True, "b": True}, dict.fromkeys("ab", TERM)), False),
+    ],
+)
+async def test_a_leader_gives_up_where_no_majority_is_left_that_could_take_its_log(
+    leader: Leader, gives_up: bool
+) -> None:
+    standing = leader.standing()
+    for now in range(10):
+        standing.step(now=now)
+    assert standing.may_stand(now=9) is not gives_up
+    assert leader.wakeups == gives_up
+    if gives_up:
+        assert not standing.may_stand(now=30)
+        leader.pusher.checker = None  # it leads no more
+        assert standing.due_at == 31
+        standing.step(now=31)
+        assert (standing.may_stand(now=31), leader.wakeups) == (True, 2)
+
+
+def test_refusals_of_an_earlier_term_do_not_count() -> None:
+    leader = Leader({"a": True, "b": True}, {"a": TERM, "b": -1})
+    standing = leader.standing()
+    standing.step(now=0)
+    leader.state.curr_term, leader.told = TERM + 1, {"a": TERM, "b": TERM + 1}
+    for now in range(1, 5):
+        standing.step(now=now)
+    assert standing.may_stand(now=5)
+
+
+def test_who_has_been_cut_meanwhile_does_not_count() -> None:
+    leader = Leader({"a": True, "b": True}, {"a": TERM, "b": -1})
+    standing = leader.standing()
+    standing.step(now=0)
+    leader.pusher.dispatchers["a"].is_refused = False
+    standing.step(now=1)
+    leader.pusher.dispatchers["a"].is_refused = True
+    leader.told = {"b": TERM}
+    standing.step(now=2)
+    standing.step(now=3)
+    assert standing.may_stand(now=3)
+
+
+def test_it_asks_once_a_second() -> None:
+    leader = Leader({"a": True, "b": True}, {})
+    standing = leader.standing()
+    for tenth in range(20):
+        standing.step(now=tenth / 10)
+    assert leader.asked == ["a", "b"] * 2
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+async def test_entries_without_a_note_of_whose_they_are_listen_first(
+    is_noted: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(b"ours")
+    await group.wait_same()
+    await trio.sleep(3)
+    for member in group.members.values():
+        member.kill()
+        if not is_noted:
+            member.disk.mount().unlink(f"{STORE}/dledger-{member.name}/{MEMBERS_FILE}")
+    begun_at = trio.current_time()
+    await group.start()
+    await group.wait_leader()
+    assert (trio.current_time() - begun_at >= 12) is not is_noted
+    await group.append(b"again")
+
+
+async def test_a_group_without_entries_does_not_listen(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    group = ServerGroup(nursery)
+    await group.start()
+    begun_at = trio.current_time()
+    await group.wait_leader()
+    assert trio.current_time() - begun_at < 10
