@@ -199,6 +199,8 @@ def check_store(config: BrokerConfig, *, is_running: bool) -> Findings:
 
 def _how_to_open(path: Path) -> str:
     """What lets this user read and write."""
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "mount it for writing: as it is mounted nobody writes there"
     owner, user = path.stat().st_uid, os.geteuid()
     if owner == user:
         return f"chmod -R u+rwX {path}: its owner is this user (uid {user}), and its mode or an ACL forbids it"
