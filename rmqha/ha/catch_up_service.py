@@ -16,6 +16,7 @@ import trio
 
 from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.catch_up import PeerAsker, TakeTables
+from rmqha.ha.catch_up_reasons import BEGINS_EARLIER, LEFT_OUT, SLAVE_AHEAD, why_unheard
 from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
 from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.options import HAClientOptions
@@ -42,14 +43,6 @@ _HINT_S: Final = 1.0
 """Of all reports of being ahead, which anybody can send, one in this time has the peers asked."""
 _SLAVE_AHEAD_S: Final = 30.0
 """One that is turned away comes again sooner."""
-_SLAVE_AHEAD: Final = (
-    "this log began empty, no peer of haPeers has shown what it holds, and a slave reports more than this log has: "
-    "stop this broker, have haPeers name that slave's HA port, and start it"
-)
-_LEFT_OUT: Final = (
-    "it was known to hold more, and haPeers does not name it any more: what it holds beyond this log is given up. If "
-    "it only has another name or address there, stop this broker before it takes sends, and name it as before once"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +64,6 @@ class CatchUpHooks:
     take_tables: TakeTables
     tables_from: Callable[[], Collection[str]] = tuple
     do_peers_follow: Callable[[], bool] = bool
-
-
-def why_unheard(peers: Sequence[str]) -> str:
-    """What an operator has to know if nobody knows what these peers hold, and this log began empty."""
-    return (
-        f"this log began empty, and what {', '.join(peers)} of haPeers may hold is unknown: if this store "
-        "was lost, sends take the places of messages there. Stop this broker and start them first; of a new group, "
-        "start them"
-    )
 
 
 class CatchUpService:
@@ -140,7 +124,10 @@ class CatchUpService:
         self._probe_peer: Final = probe_peer
         self._asking: PeerKnowledge | None = None
         self._untold_since: Final[dict[str, float]] = {}
-        self._has_taken = False
+        self._has_taken = self._started_empty = False
+        self._began_at = -1
+        """Where, since it had been empty at the start; -1: it had not, or is."""
+        self._told_earlier: Final = set[str]()
         self._may_tables_be_ahead = False
         self._hinted = trio.Event()
         self._hinted_at = -inf
@@ -163,7 +150,7 @@ class CatchUpService:
         if trio.current_time() >= self.slave_ahead_at + _SLAVE_AHEAD_S or self._hooks.do_peers_follow():
             return ""
         is_all_unknown = len(self.unheard) == len(self._addresses) > 0
-        return _SLAVE_AHEAD if is_all_unknown or (self._is_empty and self.unheard) else ""
+        return SLAVE_AHEAD if is_all_unknown or (self._is_empty and self.unheard) else ""
 
     @property
     def unheard(self) -> list[str]:
@@ -209,6 +196,7 @@ class CatchUpService:
         self._plan.remember_longer(longer, own_end=self._log.max_offset)
         self._hooks.refuse_puts(self._plan.refusal)
         self._plan.began_empty = self._is_empty or was_noted
+        self._started_empty = self._is_empty
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_progress)
             try:
@@ -224,7 +212,7 @@ class CatchUpService:
         for peer in sorted(longer.keys() - self._addresses.keys() - {""}):
             if (end := longer[peer].max_offset) > self._log.max_offset or end < 0:
                 known = {"peer": peer, "end": end, "max_offset": self._log.max_offset}
-                logger.warning("catch_up.left_out", **known, reason=_LEFT_OUT)
+                logger.warning("catch_up.left_out", **known, reason=LEFT_OUT)
 
     def on_slave_ahead(self) -> None:
         """A slave says that it holds more than this log: it may be a peer that has changed since it was asked.
@@ -254,9 +242,9 @@ class CatchUpService:
         while True:
             peer = await self._next_question()
             own_end = self._log.max_offset
-            takes = self._plan.takes_from(peer, is_empty=self._is_empty, own_end=own_end)
-            known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             self._asking, asked_at = peer, trio.current_time()
+            takes = self._plan.takes_from(peer, is_empty=self._is_empty, own_end=own_end, now=asked_at)
+            known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             answer = await self._asker.ask(
                 self._addresses[peer.peer], known=known, takes=takes, are_sends_refused=bool(self._plan.refusal)
             )
@@ -274,12 +262,22 @@ class CatchUpService:
         await self._longer_peers.try_to_note(self._longer_logs())
         if answer.taken_bytes or before != (peer.state, peer.reason):
             self._log_answer(peer, answer)
+        self._tell_begins_earlier(peer)
         if answer.error is not None and not was_open:
             raise answer.error
         if not plan.refusal:
             await self._note_doubt()
             await self._open()
         self._hooks.refuse_puts(self.refusal)
+
+    def _tell_begins_earlier(self, peer: PeerKnowledge) -> None:
+        """It was not heard when this log began like another one: what lies before that may be nowhere else."""
+        if self._started_empty and not self._is_empty:
+            self._started_empty, self._began_at = False, self._log.min_offset
+        if 0 <= peer.begin < self._began_at and peer.peer not in self._told_earlier:
+            self._told_earlier.add(peer.peer)
+            known = {"peer": peer.peer, "begin": peer.begin, "this_began": self._began_at}
+            logger.warning("catch_up.begins_earlier", **known, reason=BEGINS_EARLIER)
 
     async def _before_taking(self, peer: MasterAddress, there: LogRange | None) -> None:
         """What is only half taken by the end of this process has to be known to be half."""

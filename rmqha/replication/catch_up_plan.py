@@ -133,6 +133,11 @@ class PeerKnowledge:
             return True
         return self.state is not PeerState.UNFIT and self.is_longer(own_end) and self.begin < own_end
 
+    def may_soon_say(self, *, now: float) -> bool:
+        """Whether it may say where its log begins: all may be starting at once, and it may be the last."""
+        is_news = self.unknown_since is not None and now < self.unknown_since + PATIENCE_S
+        return self.state in _YET_TO_SAY or is_news
+
     def is_awaited(self, *, now: float) -> bool:
         """Whether it may still prove what it holds: it was reached a short while ago, or not asked yet."""
         if self.state is PeerState.UNKNOWN:
@@ -197,11 +202,12 @@ class CatchUpPlan:
         for peer in self.peers:
             peer.ask_at = min(peer.ask_at, now)
 
-    def takes_from(self, peer: PeerKnowledge, *, is_empty: bool, own_end: int) -> bool:
+    def takes_from(self, peer: PeerKnowledge, *, is_empty: bool, own_end: int, now: float) -> bool:
         """Whether ``peer``, if it is asked now, has to send what it holds beyond the local log.
 
         An empty log begins where the log of the first peer that it takes from does, and could then take nothing from a
-        peer whose log begins behind that one's end. So each peer first says where its log begins and ends. An empty log
+        peer whose log begins behind that one's end. So each peer first says where its log begins and ends; who does not
+        is waited for as long as sends wait for so many, and for :data:`PATIENCE_S` in any case. An empty log
         begins like the one that begins first, of those from which others lead to the end of the longest, each of which
         begins before the one ahead of it ends, since logs that only touch cannot be compared: what lies before that the
         longest one has deleted, and consumers may not have had it. While that one is away it is waited for,
@@ -209,7 +215,8 @@ class CatchUpPlan:
         """
         if not is_empty or len(self.peers) == 1:
             return bool(self.refusal)
-        if any(other.state in _YET_TO_SAY for other in self.peers):
+        said = [other for other in self.peers if other.state not in _PROVES_NOTHING]
+        if len(said) < self.answers_needed or any(other.may_soon_say(now=now) for other in self.peers):
             return False
         firsts = self._firsts(own_end=own_end)
         return bool(self.refusal) and (peer in firsts or not firsts)

@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.errors import RemoteProtocolError, StoreError, errors_in
@@ -17,6 +18,7 @@ from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, longer_peers_on, start_catch_up, start_master, until
 from tests.ha.test_catch_up import asked, frames, opened_within
 from tests.memory_log import MemoryLog, records
+from tests.settings import ha_options
 from tests.sim.sim_disk import SimDisk
 
 BODIES = [bytes([i]) * (i * 31 % 900) for i in range(40)]
@@ -40,6 +42,7 @@ class Peers:
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     ranges: dict[int, LogRange] = field(default_factory=dict)
     starting: set[int] = field(default_factory=set)
+    away: set[int] = field(default_factory=set)
 
     async def add(self, nursery: trio.Nursery, log: MemoryLog) -> None:
         service = await start_master(nursery, self.network, log)
@@ -50,6 +53,8 @@ class Peers:
 
     async def probe(self, peer: MasterAddress) -> LogRange | None:
         await trio.lowlevel.checkpoint()
+        if peer.port in self.away:
+            return None
         if peer.port in self.starting:
             raise BrokerStartingError("it is starting")
         return self.ranges[peer.port]
@@ -69,6 +74,42 @@ async def test_an_empty_log_begins_like_the_peer_whose_log_begins_first(
     assert await opened_within(catch_up, 60.0)
     assert (log.min_offset, log.content()) == (0, DATA)
     assert [peer["begin"] for peer in catch_up.info()] == [peers.ranges[peer.port].min_offset for peer in named]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("needed", "comes_after_s", "is_heard_first"), [(2, 300, True), (0, 10, True), (0, 60, False)])
+@ORDERS
+async def test_who_comes_late_is_waited_for_as_long_as_sends_wait(
+    order: tuple[int, int],
+    needed: int,
+    comes_after_s: float,
+    is_heard_first: bool,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    """Who was there had deleted what had not expired. Where the other comes too late it is told what may be missing."""
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, beginning_at(1))
+    first = 10912
+    peers.ranges[first] = LogRange(0, len(PART))
+    peers.away.add(first)
+    with capture_logs() as lines:
+        catch_up = start_catch_up(
+            nursery, peers.network, log, *peers.named(order), answers_needed=needed, probe_peer=peers.probe
+        )
+        await trio.sleep(comes_after_s)
+        assert (log.max_offset == 0) is is_heard_first
+        await start_master(nursery, peers.network, MemoryLog.holding(PART), ha_options(ha_listen_port=first))
+        peers.away.clear()
+        assert await opened_within(catch_up, 60.0)
+        await trio.sleep(60.0)
+    told = [line for line in lines if line["event"] == "catch_up.begins_earlier"]
+    if is_heard_first:
+        assert (log.min_offset, log.content(), told) == (0, DATA, [])
+    else:
+        assert (log.min_offset, log.max_offset) == (FILE, len(DATA))
+        (line,) = told
+        assert (line["peer"], line["begin"], line["this_began"]) == (f"master:{first}", 0, FILE)
     nursery.cancel_scope.cancel()
 
 

@@ -26,7 +26,7 @@ class Plan:
         return known.ask_at - self.now
 
     def takes_from(self, peer: str, *, is_empty: bool = True) -> bool:
-        return self.plan.takes_from(self._known(peer), is_empty=is_empty, own_end=self.own_end)
+        return self.plan.takes_from(self._known(peer), is_empty=is_empty, own_end=self.own_end, now=self.now)
 
     def _known(self, peer: str) -> PeerKnowledge:
         (known,) = [known for known in self.plan.peers if known.peer == peer]
@@ -202,6 +202,35 @@ def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() ->
     plan.answer("long", PeerState.LONGER, end=300)
     assert plan.takes_from("long")
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
+
+
+def test_an_empty_log_waits_a_moment_for_a_peer_that_does_not_answer() -> None:
+    """All may be starting at once: the last one's log may begin first, and what lies before the others' be only there."""
+    plan = Plan("late", "early")
+    plan.own_end = 0
+    plan.answer("early", PeerState.UNKNOWN, was_reached=False)
+    plan.answer("late", PeerState.LONGER, begin=250, end=300)
+    for _ in range(10):
+        assert not plan.takes_from("late")
+        assert plan.takes_from("late", is_empty=False)
+        plan.now += PATIENCE_S / 10
+        plan.answer("early", PeerState.UNKNOWN, was_reached=False)
+    assert plan.takes_from("late")
+    plan.answer("early", PeerState.LONGER, begin=0, end=300)
+    assert not plan.takes_from("late")
+
+
+@pytest.mark.parametrize("needed", [1, 2])
+def test_an_empty_log_waits_as_long_as_sends_do(needed: int) -> None:
+    """Under ``require`` sends wait for so many peers in any case: to begin before that gains nothing."""
+    plan = Plan("late", "early", answers_needed=needed)
+    plan.own_end = 0
+    plan.answer("early", PeerState.UNKNOWN, was_reached=False)
+    plan.answer("late", PeerState.LONGER, begin=250, end=300)
+    plan.now += 100 * PATIENCE_S
+    assert plan.takes_from("late") == (needed == 1)
+    plan.answer("early", PeerState.SETTLED, end=0)
+    assert plan.takes_from("late")
 
 
 def test_of_peers_that_are_due_the_one_is_asked_that_an_empty_log_begins_like() -> None:

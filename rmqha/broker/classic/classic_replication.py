@@ -35,7 +35,8 @@ from rmqha.codec.host import join_address
 from rmqha.codec.route import MASTER_ID
 from rmqha.config import BrokerConfig, split_address, split_told_address
 from rmqha.errors import StoreError
-from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService, why_unheard
+from rmqha.ha.catch_up_reasons import why_unheard
+from rmqha.ha.catch_up_service import CatchUpHooks, CatchUpService
 from rmqha.ha.ha_client import HAClient, MasterAddress, ProbeMaster
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.longer_peers import LongerPeers
@@ -246,6 +247,10 @@ class ClassicReplication:
         """What is flushed here, or what enough live slaves hold (decision 4)."""
         return self.ha_service.group_transfer.held_offset if self._waits_for_slaves else self._store.flushed.value
 
+    def held_elsewhere(self) -> int:
+        """As :meth:`Replication.held_elsewhere`: what the slave that has most has reported."""
+        return self.ha_service.push2_slave_max_offset
+
     def refusal(self) -> str:
         """As :meth:`Replication.refusal`: too few replicas are there."""
         needed = self._config.min_in_sync_replicas
@@ -254,10 +259,7 @@ class ClassicReplication:
         return f"{live} of the {needed} replicas that minInSyncReplicas asks for are there"
 
     def doubt(self) -> str:
-        """As :meth:`Replication.doubt`: this log began empty, and peers are away.
-
-        None is left where as many slaves follow as there are peers: those that are away are among them.
-        """
+        """As :meth:`Replication.doubt`: this log began empty, and peers are away, and not among those that follow."""
         unheard = self.catch_up.unheard
         return "" if self._do_all_follow() or not unheard else why_unheard(unheard)
 
