@@ -348,6 +348,7 @@ class BrokerController:
             self.offsets,
             self.holds,
             self.access,
+            self.replication,
             rules=options.pull_rules(self.config),
             stats=self.stats,
         ).register(dispatcher)

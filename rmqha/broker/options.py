@@ -6,7 +6,7 @@ from typing import Final
 from rmqha.broker.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.broker.credentials_file import CredentialsFile
-from rmqha.broker.processors.pull_message_processor import PullRules
+from rmqha.broker.processors.pull_rules import PullRules
 from rmqha.broker.puts.sent_records import SendRules
 from rmqha.broker.tables.system_topics import TopicRules
 from rmqha.broker.transaction.rules import TransactionRules

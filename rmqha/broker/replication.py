@@ -59,6 +59,10 @@ class Replication(Protocol):
         """Consumers may be shown what lies before it: it cannot vanish any more, as far as the nodes promise."""
         ...
 
+    def held_elsewhere(self) -> int:
+        """Another node holds what lies before it, as far as is known here; 0 if none does."""
+        ...
+
     def refusal(self) -> str:
         """Why no message may be stored now; empty if one may."""
         ...

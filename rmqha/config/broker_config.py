@@ -167,8 +167,8 @@ class BrokerConfig(
         "slaveReadEnable",
         BOOLEAN,
         "false",
-        meaning="Suggest consumers that are far behind to read from a slave. (A slave serves any consumer "
-        "that asks it.)",
+        meaning="Suggest consumers that are far behind to read from a slave, if one has what they read. (A slave "
+        "serves any consumer that asks it.)",
     )
     access_message_in_memory_max_ratio: int = key(
         "accessMessageInMemoryMaxRatio",

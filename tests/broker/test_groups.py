@@ -15,6 +15,7 @@ from trio.testing import MockClock
 
 from rmqha.broker import options
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.classic.classic_replication import ClassicReplication
 from rmqha.codec import java_json
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import PullMessageRequestHeader, encode_header
@@ -469,12 +470,21 @@ async def test_a_group_may_be_sent_to_other_brokers(machine: Machine, autojump_c
         for group, broker_id in (("g", "3"), ("other", "0")):
             answer = await a.ask(pull(group, subscribed=False))
             assert answer.ext_fields["suggestWhichBrokerId"] == broker_id
+
+
+@pytest.mark.parametrize(("held_elsewhere", "broker_id"), [(0, "3"), (1 << 20, "4")])
+async def test_a_group_that_is_far_behind_is_sent_to_a_slave_that_has_what_it_reads(
+    held_elsewhere: int, broker_id: str, machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is new, or stands still, would send it back, or hold it up."""
+    monkeypatch.setattr(ClassicReplication, "held_elsewhere", lambda _self: held_elsewhere)
     async with machine.broker(slaveReadEnable="true", accessMessageInMemoryMaxRatio="0"), member_of(machine, "a") as a:
+        await update_group(a, {"groupName": "g", "brokerId": 3, "whichBrokerWhenConsumeSlowly": 4})
         for _ in range(2):
             await a.ask(send_request(bytes(9000)))
         await trio.sleep(20)
         answer = await a.ask(pull("g", subscribed=False))
-        assert answer.ext_fields["suggestWhichBrokerId"] == "4"
+        assert answer.ext_fields["suggestWhichBrokerId"] == broker_id
 
 
 async def test_a_group_that_a_pull_brings_near_the_end_is_not_sent_away(

@@ -77,6 +77,9 @@ class Quorum:
     def confirmed_offset(self) -> int:
         return self._log.confirmed
 
+    def held_elsewhere(self) -> int:
+        return self._log.confirmed
+
     def refusal(self) -> str:
         return ""
 

@@ -21,6 +21,7 @@ async def test_who_asks_for_what_it_never_had_is_let_go_soon(machine: Machine, a
     async with machine.broker(**SLAVE) as slave, machine.client() as client:
         first, end = slave.store.queues.readable_range_of("t", 0)
         assert 0 < first < end
+        await trio.sleep(5)  # it has found out that its master does not answer
         for offset, pause_s in ((0, 1.0), (first - 1, 1.0), (end + 1, 15.0)):
             begun_at = trio.current_time()
             answer = await ask(client, pull_request(offset, suspend_ms=15_000))

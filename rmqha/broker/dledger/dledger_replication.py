@@ -170,6 +170,10 @@ class DLedgerReplication:
         """As :meth:`Replication.confirmed_offset`."""
         return self._log.confirmed
 
+    def held_elsewhere(self) -> int:
+        """As :meth:`Replication.held_elsewhere`: what is committed."""
+        return self._log.confirmed
+
     def is_slave_ok(self, next_offset: int) -> bool:
         """See :class:`~rmqha.broker.puts.durability.Acknowledgements`: whether there is a majority, time tells."""
         del next_offset

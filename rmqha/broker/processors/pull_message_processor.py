@@ -4,7 +4,7 @@ Source: spec: remoting §2.5; rocketmq-all-4.9.8 PullMessageProcessor.java.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -14,7 +14,9 @@ from rmqha.broker.acl.client_access import ClientAccess
 from rmqha.broker.acl.needed_permissions import to_pull
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.clients.consumer_manager import ConsumerManager
+from rmqha.broker.processors.pull_rules import PullRefusedError, PullRules
 from rmqha.broker.pull_request_hold_service import SUSPEND_S_MAX, PullRequestHoldService
+from rmqha.broker.replication import Replication
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig, SubscriptionGroupManager
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
@@ -48,29 +50,11 @@ _CODE_OF_STATUS: Final = {
 _MAY_BE_HELD: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 _NEVER_HERE_S: Final = 1.0
 """A slave whose queue begins behind what is asked for lets the consumer wait so long: the master may have it."""
+_MASTER_LIVES_S: Final = 0.1
+"""A slave that knows its master alive, which has what it lacks itself, sends the consumer there soon."""
 _OVER: Final = -inf
 """The deadline of a pull that has been held: it is answered."""
 _BROADCASTING: Final = "BROADCASTING"
-
-
-class PullRefusedError(RemoteProtocolError):
-    """This pull cannot be served; ``code`` and the sentence go to the consumer."""
-
-    def __init__(self, code: ResponseCode, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
-
-
-@dataclass(frozen=True, slots=True)
-class PullRules:
-    """What the broker's configuration says about pulls."""
-
-    readable: bool = True
-    slave_read_enable: bool = False
-    far_behind_bytes: int = 0
-    """A consumer further behind the log's end is told to read from a slave, if that is enabled."""
-    long_polling_enable: bool = True
-    short_polling_s: float = 1.0
 
 
 class PullMessageProcessor:
@@ -85,6 +69,7 @@ class PullMessageProcessor:
         offsets: ConsumerOffsetManager,
         holds: PullRequestHoldService,
         access: ClientAccess,
+        replication: Replication,
         *,
         rules: PullRules,
         stats: BrokerStatsManager,
@@ -97,6 +82,7 @@ class PullMessageProcessor:
         self._offsets = offsets
         self._holds = holds
         self._access = access
+        self._replication = replication
         self._rules = rules
         self._stats = stats
         self._flush_demanded = False
@@ -232,7 +218,9 @@ class PullMessageProcessor:
                 self._answer(connection, request, header, group=group, result=result, code=code)
                 return
             header = replace(header, queue_offset=result.next_begin_offset)
-        if self._is_late(code) and header.queue_offset < result.min_offset:
+        if self._is_late(code) and self._replication.follows_tables:
+            deadline = min(deadline, trio.current_time() + _MASTER_LIVES_S)
+        elif self._is_late(code) and header.queue_offset < result.min_offset:
             deadline = min(deadline, trio.current_time() + _NEVER_HERE_S)
         self._hold(connection, request, header, subscription, deadline, result.max_offset)
 
@@ -384,8 +372,9 @@ class PullMessageProcessor:
             return MASTER_ID
         if not result.views:
             return group.broker_id
-        behind = self._store.max_offset - self._store.physical_offset_of(result.views[-1])
-        return group.which_broker_when_consume_slowly if behind > rules.far_behind_bytes else group.broker_id
+        last = self._store.physical_offset_of(result.views[-1])
+        is_far = self._store.max_offset - last > rules.far_behind_bytes and last < self._replication.held_elsewhere()
+        return group.which_broker_when_consume_slowly if is_far else group.broker_id
 
 
 def _no_topic(topic: str) -> str:
