@@ -1,5 +1,6 @@
 """What ``rmqha log verify`` reads: the logs of a store, as it lies there or as its broker.conf says."""
 
+import errno
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,11 +8,12 @@ from rmqha.broker.dledger.dledger_options import member_options
 from rmqha.cli.errors import CliError
 from rmqha.cli.store_place import commit_log_directory, member_directory
 from rmqha.config import load_config
+from rmqha.errors import StoreReadError
 from rmqha.exit_codes import EXIT_USAGE
 
 
 class NothingThereError(CliError):
-    """There is no log: nothing was found good or bad."""
+    """There is no log, or none that may be read: nothing was found good or bad."""
 
     exit_code = EXIT_USAGE
 
@@ -68,3 +70,11 @@ def places_of_config(path: Path) -> LogPlaces:
             hint="is the right disk mounted there, and the file that of the broker?",
         )
     return places
+
+
+def not_readable(error: StoreReadError, places: LogPlaces) -> Exception:
+    """What to raise where a file of the log cannot be read: of one that this user may not read nothing is known."""
+    if error.errno not in {errno.EACCES, errno.EPERM}:
+        return error
+    hint = f"run it as the owner of {places.root}: 'sudo -u USER rmqha log verify ...'"
+    return NothingThereError(f"nothing was verified: {error}", hint=hint)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqha.cli.output import takes_unicode
+from rmqha.errors import StoreReadError
 from rmqha.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Examples:
   rmqha log verify /data/n0/dledger-n0
 
 \b
-Exit codes: 0 everything is good, 1 something is not, 2 wrong usage, or there is no log.
+Exit codes: 0 everything is good, 1 something is not, 2 wrong usage, there is no log, or this user may not read it.
 """
 )
 @click.argument("store", required=False)
@@ -50,14 +51,17 @@ def verify(ctx: click.Context, store: str | None, *, path: Path | None, queues: 
     first. Bytes at the very end that are no record are a bad place only when no broker is running on the store,
     as one that runs may be writing them.
     """
-    from rmqha.cli.log_places import places_of_config, places_of_store  # noqa: PLC0415 - not for --help
+    from rmqha.cli.log_places import not_readable, places_of_config, places_of_store  # noqa: PLC0415 - not for --help
     from rmqha.cli.store_place import member_directory  # noqa: PLC0415
     from rmqha.cli.verified import verify_logs  # noqa: PLC0415
 
     if (store is None) == (path is None):
         raise click.UsageError("name a STORE, or its broker.conf with --config: one of them")
     places = places_of_config(path) if path is not None else places_of_store(str(store))
-    verified = verify_logs(places, queues=queues)
+    try:
+        verified = verify_logs(places, queues=queues)
+    except StoreReadError as error:
+        raise not_readable(error, places) from error
     if not places.member and (member := member_directory(places.root)):
         click.echo(f"Note: only the old commitlog is checked; its group's entries: {Path(member).parent}", err=True)
     render = _as_json if output == "json" else _as_text

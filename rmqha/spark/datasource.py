@@ -27,7 +27,7 @@ from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.executors import check_here, packages
 from rmqha.spark.options import ReadOptions
-from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task, share_of
+from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, planned, read_task, share_of
 from rmqha.spark.position import PlannedEnd, Position, last_record_before
 from rmqha.spark.report import ReadReport
 from rmqha.spark.schema import KAFKA_COLUMNS, select
@@ -127,6 +127,9 @@ class RmqhaReader(spark.DataSourceReader):
 
     def partitions(self) -> Sequence[LogPartition]:
         """Large tasks, as each costs Spark some 50 ms; a log that grows meanwhile is read to where it ends now."""
+        return planned(self._plan)
+
+    def _plan(self) -> Sequence[LogPartition]:
         source, ranges = self._source, list[tuple[str, CommitLog, int, int]]()
         for broker, uri in source.logs.items():
             log = open_log(uri)

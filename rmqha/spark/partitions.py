@@ -2,9 +2,9 @@
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -19,11 +19,13 @@ from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
 from rmqha.spark.selection import is_wanted_topic
 
+T = TypeVar("T")
 logger = logging.getLogger("rmqha.spark")
 
 _SHARE_MIN: Final = 32 << 20
 TASKS_MAX: Final = 1_000_000
 """Planning more would take the driver minutes, and Spark a day."""
+_PLANNED_TIMES: Final = 5
 _GO_ON: Final = "failOnDataLoss=false (a new run of rmqha replay: --allow-gap) goes on without them"
 
 
@@ -104,6 +106,20 @@ def _pack(splits: Iterable[Split], size: int) -> Iterator[tuple[Split, ...]]:
         held += split.end - split.begin
     if group:
         yield tuple(group)
+
+
+def planned(plan: Callable[[], T]) -> T:
+    """What ``plan`` gives, which lists the files of logs: again, if one expires before it is looked into.
+
+    Raises:
+        StoreError: one went each time.
+    """
+    for _ in range(_PLANNED_TIMES):
+        try:
+            return plan()
+        except FileNotFoundError as error:
+            gone = error
+    raise StoreError(f"{_PLANNED_TIMES} times a file went while the read was planned, the last time: {gone}") from gone
 
 
 def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:

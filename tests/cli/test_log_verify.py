@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -8,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from rmqha.cli import verified
 from rmqha.cli.main import run
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from rmqha.dledger.ledger_verify import LedgerVerification, verify_ledger
+from rmqha.errors import StoreReadError
 from tests.spark.logs import LedgerWriter, record
 from tests.stores import expected_log, expected_messages, unpack
 
@@ -217,6 +221,23 @@ def test_nothing_to_verify_is_not_something_bad(made: str, tmp_path: Path, capsy
         (store / made).mkdir(parents=True)
     assert run(["log", "verify", str(store)]) == 2
     assert "nothing to verify: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("refused", "code"), [(errno.EACCES, 2), (errno.EPERM, 2), (errno.EIO, 1)])
+def test_what_may_not_be_read_is_not_called_bad(
+    refused: int, code: int, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk cannot read is."""
+    store = unpack("basic", tmp_path)
+
+    def fails(*_: object, **__: object) -> None:
+        raise StoreReadError(OSError(refused, os.strerror(refused)), operation="open", path="/s/commitlog/0")
+
+    monkeypatch.setattr(verified, "verify_logs", fails)
+    assert run(["log", "verify", str(store)]) == code
+    told = capsys.readouterr().err
+    assert "open failed on /s/commitlog/0" in told
+    assert (f"run it as the owner of {store}" in told) == (code == 2)
 
 
 @pytest.mark.parametrize("arguments", [[], ["store", "-c", "broker.conf"]])

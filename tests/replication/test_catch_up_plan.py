@@ -205,7 +205,7 @@ def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() ->
 
 
 def test_an_empty_log_waits_a_moment_for_a_peer_that_does_not_answer() -> None:
-    """All may be starting at once: the last one's log may begin first, and what lies before the others' be only there."""
+    """All may be starting at once: the last one's log may begin first, with what is nowhere else."""
     plan = Plan("late", "early")
     plan.own_end = 0
     plan.answer("early", PeerState.UNKNOWN, was_reached=False)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqha.errors import StoreError
+from rmqha.spark.commit_log import CommitLog
 from rmqha.spark.partitions import share_of
 from tests import stores
 from tests.dledger.ledgers import unpack
@@ -126,6 +128,36 @@ def test_a_batch_is_cut_by_the_cores_that_the_session_has_told(spark: "SparkSess
 @pytest.mark.parametrize(("total", "cores", "share"), [(20, 1, 32), (100, 4, 32), (300, 4, 75), (999, 4, 128)])
 def test_a_core_s_share_is_worth_a_task(total: int, cores: int, share: int) -> None:
     assert share_of(total << 20, cores=cores) == share << 20
+
+
+@pytest.mark.parametrize("times", [1, 4, 5])
+def test_a_file_that_expires_while_a_read_is_planned_is_no_bare_error(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed, and gone when it was looked into: the read is planned anew, without it."""
+    from rmqha.spark.datasource import RmqhaDataSource  # noqa: PLC0415 - an extra
+
+    log = LogWriter(tmp_path)
+    for _ in range(130):
+        log.append(bytes(4000))
+    files = sorted((tmp_path / "commitlog").iterdir())
+    assert len(files) > times
+    start_at, expiring = CommitLog.start_at, iter(files[:times])
+
+    def expires(self: CommitLog, position: int) -> int:
+        if (file := next(expiring, None)) is not None:
+            file.unlink()
+        return start_at(self, position)
+
+    monkeypatch.setattr(CommitLog, "start_at", expires)
+    source = RmqhaDataSource({"path": str(tmp_path)})
+    reader = source.reader(source.schema())
+    if times == 5:
+        with pytest.raises(StoreError, match="5 times a file went while the read was planned"):
+            reader.partitions()
+    else:
+        first, *_ = reader.partitions()
+        assert first.task.splits[0].begin == int(files[times].name)
 
 
 def test_damage_fails_the_query_or_is_skipped(spark: "SparkSession", tmp_path: Path) -> None:

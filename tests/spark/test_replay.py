@@ -737,6 +737,13 @@ def test_an_output_in_another_is_refused(log: LogWriter, tmp_path: Path) -> None
         run(log.root, tmp_path / "lake" / "topic=orders")
 
 
+def test_an_output_with_the_name_of_an_output_s_notes_is_refused(log: LogWriter, tmp_path: Path) -> None:
+    """It was written once, and refused ever after as one in itself."""
+    with pytest.raises(ConfigError, match="named as the notes of an output are"):
+        run(log.root, tmp_path / "_rmqha")
+    assert not (tmp_path / "_rmqha").exists()
+
+
 def test_closed_files_are_archived_one_after_the_other(log: LogWriter, tmp_path: Path) -> None:
     """Each run sees only what is new; the blank at the end of a file is nothing that was missed."""
     out, archive = tmp_path / "out", tmp_path / "archive"

@@ -111,6 +111,8 @@ def _check_apart(options: ReplayOptions) -> None:
     root = around if any((around / name).exists() for name in ("checkpoint", "config")) else store
     if out.is_relative_to(root):
         raise ConfigError(f"{out} is in the store {root}, where only its broker may write: choose another --out")
+    if out.name == "_rmqha":  # a second run would take it for the other directory's notes
+        raise ConfigError(f"{out} is named as the notes of an output are: choose another --out")
     for outer in out.parents:
         if (outer / "_rmqha").is_dir():
             raise ConfigError(f"{out} is in the output {outer}, which would have it twice: choose another --out")
