@@ -75,3 +75,18 @@ def test_the_copy_of_the_former_file_is_whose_that_one_was(tmp_path: Path) -> No
     for one in (path, copy):
         assert (one.stat().st_mode, one.stat().st_uid, one.stat().st_gid) == (was.st_mode, was.st_uid, was.st_gid)
     assert (copy.read_bytes(), copy.stat().st_mtime) == (b"brokerName=a\n", 1)
+
+
+@pytest.mark.parametrize("target", ["absolute", "relative", "link to a link"])
+def test_a_file_that_a_symbolic_link_leads_to_is_changed_where_it_lies(target: str, tmp_path: Path) -> None:
+    """What manages the configuration links to its own copy: that one is what the next start has to read."""
+    real, link = tmp_path / "managed" / "slave.conf", tmp_path / "broker.conf"
+    real.parent.mkdir()
+    real.write_bytes(b"brokerName=a\n")
+    ways = {"absolute": real, "relative": Path("managed/slave.conf"), "link to a link": tmp_path / "current"}
+    (tmp_path / "current").symlink_to(real)
+    link.symlink_to(ways[target])
+    copy, config = replace_conf(link, b"brokerName=b\n", copy_suffix=".before")
+    assert (link.is_symlink(), real.is_symlink(), link.samefile(real)) == (True, False, True)
+    assert (real.read_bytes(), config.broker_name) == (b"brokerName=b\n", "b")
+    assert (copy, copy.read_bytes()) == (real.with_name("slave.conf.before"), b"brokerName=a\n")
