@@ -15,6 +15,7 @@ from rmqha.cli.main import run
 from rmqha.codec.checkpoint import decode_checkpoint, encode_checkpoint
 from rmqha.dledger.ledger_verify import LedgerVerification, verify_ledger
 from rmqha.errors import StoreReadError
+from rmqha.store.log_verify import LogVerification, verify_log
 from tests.spark.logs import LedgerWriter, record
 from tests.stores import expected_log, expected_messages, unpack
 
@@ -52,6 +53,30 @@ def test_a_log_that_ends_before_its_checkpoint_is_bad(tmp_path: Path, capsys: Ou
         (store / "checkpoint").write_bytes(encode_checkpoint(replace(checkpoint, master_flushed_offset=durable)))
         assert run(["log", "verify", str(store)]) == code
     assert f"the checkpoint says that it was durable up to {end + 1}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["has one", "has none yet"])
+def test_a_checkpoint_that_is_saved_while_the_log_is_read_is_no_sign_of_a_loss(
+    begins: bool, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that runs appends behind what was read, and says a moment later that it is durable."""
+    store, end = unpack("basic", tmp_path), expected_log("basic")["maxOffset"]
+    path = store / "checkpoint"
+    checkpoint = replace(decode_checkpoint(path.read_bytes()), master_flushed_offset=end)
+    path.write_bytes(encode_checkpoint(checkpoint))
+    if begins:
+        path.unlink()
+
+    def verify(*args: Any, **keys: Any) -> LogVerification:
+        found = verify_log(*args, **keys)
+        path.write_bytes(encode_checkpoint(replace(checkpoint, master_flushed_offset=end + 1000)))
+        return found
+
+    monkeypatch.setattr("rmqha.cli.verified.verify_log", verify)
+    assert run(["log", "verify", str(store), "--no-queues"]) == 0
+    assert "is missing, or was cut" not in capsys.readouterr().out
+    monkeypatch.undo()
+    assert run(["log", "verify", str(store), "--no-queues"]) == 1, "of one that was saved before the log is"
 
 
 def damage_the_last_record(store: Path) -> int:
