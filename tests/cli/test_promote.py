@@ -328,10 +328,24 @@ def test_a_slave_s_log_that_cannot_be_read_here_is_in_the_way(tmp_path: Path) ->
     assert (found.accepted_by, f"there is no log in {tmp_path}/none" in found.what) == ("--accept-lost-tail", True)
 
 
-def test_the_slave_s_own_store_is_no_old_master_s(tmp_path: Path) -> None:
-    store = unpack("basic", tmp_path)
-    (found,) = obstacles(slave("waiting"), [], look_at_old_store(store, str(store / "commitlog"), 0))
-    assert (found.accepted_by, "own store" in found.what) == ("", True)
+@pytest.mark.parametrize("named", ["store", "commitlog", "linked", "linked log", "relative", "roundabout"])
+def test_the_slave_s_own_store_is_no_old_master_s(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared with itself it would be the same to its end, and the old master's, on no disk here, as good as read."""
+    store, end = unpack("basic", tmp_path), expected_log("basic")["maxOffset"]
+    monkeypatch.chdir(store.parent)
+    (tmp_path / "link").symlink_to(store)
+    (tmp_path / "log").symlink_to(store / "commitlog")
+    ways = {
+        "store": store,
+        "commitlog": store / "commitlog",
+        "linked": tmp_path / "link",
+        "linked log": tmp_path / "log",
+        "relative": Path(store.name),
+        "roundabout": store / "config" / "..",
+    }
+    for offset in (0, end):
+        (found,) = obstacles(slave("waiting"), [], look_at_old_store(ways[named], str(store / "commitlog"), offset))
+        assert (found.accepted_by, "own store" in found.what) == ("", True)
 
 
 @pytest.mark.parametrize("text", [CONF, CONF.replace("\n", "\r\n"), CONF.rstrip("\n")])
