@@ -169,6 +169,22 @@ async def test_groups_are_asked_for_at_one_of_a_name_and_seldom(autojump_clock: 
         assert collector.watched[B].groups == asker.groups[B]
 
 
+async def test_why_groups_are_not_known_is_told_until_they_are(autojump_clock: MockClock) -> None:
+    """Of one that answers again, or that is not asked any more, nothing of it is left."""
+    asker = FakeAsker(pair())
+    asker.groups[A] = known = [{"group": "billing", "topics": 1, "lag": 7}]
+    async with collecting(asker, A, B) as collector:
+        watched = collector.watched[A]
+        for answer, told in ((known, ""), (OSError("no answer"), "no answer"), (known, ""), (OSError("no"), "no")):
+            asker.groups[A] = answer  # type: ignore[assignment]
+            await trio.sleep(GROUPS_AFTER_S)
+            assert (watched.groups_trouble, watched.groups) == (told, None if told else known)
+        del asker.tables[A]
+        await trio.sleep(GROUPS_AFTER_S + INTERVAL_S)
+        assert watched not in collector.readers()
+        assert (watched.groups_trouble, watched.groups) == ("", None)
+
+
 async def test_groups_can_be_left_out(autojump_clock: MockClock) -> None:
     asker = FakeAsker(pair())
     async with collecting(asker, A, with_groups=False):
