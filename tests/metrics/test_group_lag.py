@@ -71,6 +71,21 @@ async def test_what_has_expired_is_not_lacked_by_who_has_committed_nothing(autoj
             assert lags(await samples_of(broker, machine)) == {("t", "stuck"): end - first}
 
 
+async def test_dead_letters_that_have_expired_are_not_there(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker(fileReservedTime="1") as broker, machine.client() as client:
+        broker.topics.update_topic_config(TopicConfig("%DLQ%g", 2, 2))
+        for number in range(8):
+            await ask(client, send_request(bytes(30_000), topic="%DLQ%g", queue_id=number % 2))
+        assert value(await samples_of(broker, machine), "rmqha_dead_letters", group="g") == 8
+        await trio.sleep(1.5 * 3600)
+        broker.store.cleaner.execute_delete_files_manually()
+        assert await broker.store.cleaner.clean() > 0
+        ranges = [broker.store.queues.readable_range_of("%DLQ%g", queue_id) for queue_id in (0, 1)]
+        left = sum(end - first for first, end in ranges)
+        assert value(await samples_of(broker, machine), "rmqha_dead_letters", group="g") == left < 8
+
+
 async def test_beyond_the_limit_groups_that_have_committed_nothing_are_left_out(autojump_clock: MockClock) -> None:
     """Members may name more topics than could be looked at."""
     machine = Machine(SimNet(), "10.0.0.1", LISTEN | {"metricsTopicsMax": "2"})
