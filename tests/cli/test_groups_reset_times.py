@@ -92,3 +92,18 @@ def test_with_members_what_their_broker_will_find_is_planned(
     queues = planned(timestamp_ms, capsys=capsys)
     last = [FIRST + max(len(stored) - 1, 0) for stored in STORED_MS]
     assert [one["wanted"] for one in queues] == [*map(min, wanted_at(timestamp_ms), last)]
+
+
+@pytest.mark.parametrize(("read", "write"), [(4, 1), (1, 4)], ids=["drained", "not read yet"])
+@pytest.mark.parametrize(("place", "wanted"), [("earliest", "2"), ("latest", "10"), ("5", "5")])
+def test_each_queue_that_is_read_or_written_is_set(
+    place: str, wanted: str, read: int, write: int, fake_brokers: FakeBrokers
+) -> None:
+    """Of a topic that is to have fewer queues those that are read to their end are not written any more."""
+    topic = {"topicName": "orders", "readQueueNums": read, "writeQueueNums": write, "perm": 6}
+    fake_brokers.answers = {
+        A: broker() | {RequestCode.GET_ALL_TOPIC_CONFIG: answer({"topicConfigTable": {"orders": topic}})}
+    }
+    assert run([*RESET, "--to", place, "--execute"]) == 0
+    done = [(fields["queueId"], fields["commitOffset"]) for _, fields in changes(fake_brokers)]
+    assert done == [(str(queue_id), wanted) for queue_id in range(4)]
