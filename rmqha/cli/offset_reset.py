@@ -67,7 +67,8 @@ def plan_reset(connection: BrokerConnection, group: str, topic: str, place: Plac
     queues = []
     for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
         place_here = place
-        if not found and isinstance(place, Time) and place.timestamp_ms > last_stored_ms.get(queue_id, 0):
+        last_ms = last_stored_ms.get(queue_id)  # RocketMQ's broker leaves out what is not written any more
+        if not found and isinstance(place, Time) and last_ms is not None and place.timestamp_ms > last_ms:
             place_here = End()  # a search would give the last message
         queues.append(_queue_reset(connection, group, QueueRequestHeader(topic, queue_id), place_here))
     groups = frozenset(group_configs(connection))

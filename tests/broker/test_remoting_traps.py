@@ -103,11 +103,11 @@ async def test_traps_3_and_4_each_pull_is_told_where_to_go_on_and_a_success_brin
     assert seen == {0, 19, 20, 21}
 
 
-@pytest.mark.parametrize(("offset", "waits_s"), [(0, 1), (99, 15)])
+@pytest.mark.parametrize("offset", [0, 99])
 async def test_traps_5_and_33_a_slave_that_lacks_what_is_asked_for_has_its_consumer_wait(
-    offset: int, waits_s: int, autojump_clock: MockClock
+    offset: int, autojump_clock: MockClock
 ) -> None:
-    """Java's asks again at once, over and over, if it is answered; and it is sent nowhere else."""
+    """Java's asks again at once, over and over, if it is answered; and it is sent to its master alone, which lives."""
     pair = Pair()
     async with pair.running() as (_, slave), pair.master.client() as master_client, pair.slave.client() as client:
         for _ in range(3):
@@ -117,7 +117,7 @@ async def test_traps_5_and_33_a_slave_that_lacks_what_is_asked_for_has_its_consu
         assert slave.store.get_min_offset_in_queue("t", 0) == 2
         begun_at = trio.current_time()
         answer = await ask(client, pull_request(offset, suspend_ms=15_000))
-        assert waits_s <= trio.current_time() - begun_at < waits_s + 1
+        assert 0.1 <= trio.current_time() - begun_at < 1
         assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, str(offset))
         assert answer.ext_fields.keys() == PULL_FIELDS
 

@@ -81,6 +81,18 @@ def test_no_message_of_that_time_or_later_is_passed_over_and_no_earlier_one_come
         assert [int(offset) for offset in done] == wanted_at(timestamp_ms), timestamp_ms - BEGAN_MS
 
 
+def test_of_a_queue_of_which_the_broker_does_not_tell_no_message_is_passed_over(
+    fake_brokers: FakeBrokers, capsys: Output
+) -> None:
+    """RocketMQ 4.9 leaves out queues that are not written any more: they were set to their ends by any time."""
+    answers = with_messages() | {RequestCode.GET_TOPIC_STATS_INFO: answer({"offsetTable": {}})}
+    fake_brokers.answers = {A: answers}
+    last = [FIRST + max(len(stored) - 1, 0) for stored in STORED_MS]
+    for after_ms in (0, 10, 40):
+        queues = planned(BEGAN_MS + after_ms, capsys=capsys)
+        assert [one["wanted"] for one in queues] == [*map(min, wanted_at(BEGAN_MS + after_ms), last)]
+
+
 @pytest.mark.parametrize("beside", [-1, 0, 1])
 def test_with_members_what_their_broker_will_find_is_planned(
     beside: int, fake_brokers: FakeBrokers, capsys: Output

@@ -96,7 +96,7 @@ class ConsumeAdminProcessor:
         table: dict[str, dict[str, int]] = {}
         tps = 0.0
         for config in self._subscribed(group, topics):
-            table |= await self._stats_of_topic(group, config, queue_nums=config.read_queue_nums)
+            table |= await self._stats_of_topic(group, config, queues=range(config.read_queue_nums))
             _check_fits(len(table))
             tps += self._stats.tps_group_get_nums(group, config.topic_name)
         got = await self._stats.got_in_turns() if with_all else {}
@@ -126,9 +126,9 @@ class ConsumeAdminProcessor:
             table[key] = {"brokerOffset": end, "consumerOffset": first, "lastTimestamp": 0, NOT_COMMITTED_FIELD: True}
         return table
 
-    async def _stats_of_topic(self, group: str, config: TopicConfig, *, queue_nums: int) -> dict[str, dict[str, int]]:
+    async def _stats_of_topic(self, group: str, config: TopicConfig, *, queues: range) -> dict[str, dict[str, int]]:
         table: dict[str, dict[str, int]] = {}
-        for queue_id in range(queue_nums):
+        for queue_id in queues:
             await pause(queue_id)
             key = message_queue_key(config.topic_name, queue_id, broker_name=self._broker_name)
             table[key] = self._stats_of_queue(group, config.topic_name, queue_id)
@@ -141,7 +141,7 @@ class ConsumeAdminProcessor:
         return {"brokerOffset": end, "consumerOffset": consumed, "lastTimestamp": max(consumed_ms, 0)}
 
     def get_broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
-        """317: the same of all groups."""
+        """317: the same of all groups. RocketMQ leaves out what is read and not written any more."""
         header = decode_header(GetConsumeStatsInBrokerHeader, request)
         answer = partial(self._broker_consume_stats, header, with_all=_wants_all(request))
         self._answers.answer(connection, request, answer, prepare=self._visible)
@@ -155,7 +155,7 @@ class ConsumeAdminProcessor:
             for config in self._subscribed(group, topics):
                 if header.is_order and not config.order:
                     continue
-                table = await self._stats_of_topic(group, config, queue_nums=config.write_queue_nums)
+                table = await self._stats_of_topic(group, config, queues=config.all_queues)
                 _check_fits(entries := entries + len(table))
                 total_diff += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())
                 tps = self._stats.tps_group_get_nums(group, config.topic_name)
@@ -210,7 +210,8 @@ class ConsumeAdminProcessor:
         """222: tell a group's members to go on at a time."""
         header = decode_header(ResetOffsetRequestHeader, request)
         is_cpp = request.language == LanguageCode.CPP
-        self._answers.answer(connection, request, partial(self._reset, header, is_cpp=is_cpp, peer=connection.peer))
+        answer = partial(self._reset, header, is_cpp=is_cpp, peer=connection.peer)
+        self._answers.answer(connection, request, answer, prepare=self._visible)
 
     async def _reset(self, header: ResetOffsetRequestHeader, *, is_cpp: bool, peer: str) -> RemotingCommand:
         topic, group = header.topic, header.group
@@ -218,15 +219,17 @@ class ConsumeAdminProcessor:
         if config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic:.200}"
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
-        queue_ids = range(config.write_queue_nums)
+        queue_ids = config.all_queues
         if header.queue_id is not None and header.queue_id >= 0:
             queue_ids = range(header.queue_id, header.queue_id + 1)
-            if problem := self._why_no_place(header, config.write_queue_nums):
+            if problem := self._why_no_place(header, len(config.all_queues)):
                 return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=problem)
         offsets: dict[int, int] = {}
         for queue_id in queue_ids:
             await pause(queue_id)
             consumed = self._offsets.query_offset(group, topic, queue_id)
+            if consumed is None and queue_id >= config.write_queue_nums:
+                continue  # only read, and by this group never
             if consumed is None:
                 remark = f"THe consumer group <{group:.255}> not exist"
                 return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)

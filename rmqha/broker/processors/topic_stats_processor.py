@@ -74,7 +74,7 @@ class TopicStatsProcessor:
         return RemotingCommand(ResponseCode.SUCCESS, body=java_json.dumps(config.to_json()).encode())
 
     def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> None:
-        """202: where each queue that is written begins and ends, and when its last message was stored."""
+        """202: where each queue begins and ends, and when its last message was stored."""
         topic = decode_header(TopicRequestHeader, request).topic
         self._answers.answer(connection, request, partial(self._topic_stats, topic), prepare=self._visible)
 
@@ -115,9 +115,9 @@ class TopicStatsProcessor:
         }
 
     def _queues_of(self, topic: str) -> range:
-        """Those that are written."""
+        """Those that are read or written, as with RocketMQ 5; 4.9 leaves out what is only read."""
         config = self._topics.select(topic)
-        return range(config.write_queue_nums if config is not None else 0)
+        return config.all_queues if config is not None else range(0)
 
     async def _answer_of_topic(self, topic: str, body: dict[str, Any]) -> RemotingCommand:
         if self._topics.select(topic) is None:

@@ -47,6 +47,11 @@ class TopicConfig:
         """How many queues there are, for reading or writing."""
         return max(self.read_queue_nums, self.write_queue_nums, 1)
 
+    @property
+    def all_queues(self) -> range:
+        """The numbers of those that are read or written: one that is not written any more may hold messages still."""
+        return range(max(self.read_queue_nums, self.write_queue_nums))
+
     def to_json(self) -> dict[str, Any]:
         """The members as RocketMQ writes them (spec: commitlog §11)."""
         return self._attributes | {
