@@ -20,6 +20,7 @@ from rmqha.store.status import AppendResult, GetMessageResult, GetMessageStatus,
 HOST: Final = parse_host("10.0.0.1:10911")
 FIRST, END = 3, 10
 NOW_MS: Final = 1 << 40
+SIZE: Final = 100
 EACH = [b"%d" % number for number in range(20)]
 
 
@@ -86,10 +87,11 @@ class Store:
 
 @dataclass
 class Puts:
-    """Of which each takes as many as ``takes`` says, all if it says nothing."""
+    """Of which each takes as many as ``takes`` says, all if it says nothing; each record has SIZE bytes of the log."""
 
     takes: list[int] = field(default_factory=list)
     put: list[bytes] = field(default_factory=list)
+    log_end: int = 0
 
     async def put_all(self, records: list[PreparedRecord], *, wait: bool) -> list[PutMessageResult]:
         await trio.lowlevel.checkpoint()
@@ -100,7 +102,11 @@ class Puts:
             if number < takes:
                 packed = one.pack(queue_offset=0, physical_offset=0, store_timestamp_ms=0)
                 self.put.append(bytes(decode_message(memoryview(packed)).body))
-            results.append(PutMessageResult(status, AppendResult(status, remark="" if number < takes else "full")))
+                append = AppendResult(status, self.log_end, SIZE)
+                self.log_end = append.end_offset
+            else:
+                append = AppendResult(status, remark="full")
+            results.append(PutMessageResult(status, append))
         return results
 
 
@@ -114,7 +120,8 @@ class Level:
 
     def __init__(self, store: Store, puts: Puts, *, begins_at: int = FIRST) -> None:
         self.puts = puts
-        self.offsets = DelayOffsets(lambda: 1 << 40)
+        self.settled = 1 << 40
+        self.offsets = DelayOffsets(lambda: self.settled)
         self.offsets.replace_from_json({"offsetTable": {1: begins_at}})
         parts: dict[str, Any] = {"store": store, "topics": Topics(), "puts": puts}
         self.task = DeliverDelayedMessageTask(
@@ -153,6 +160,22 @@ async def test_what_is_not_put_comes_next_and_nothing_twice(takes: list[int], au
     assert await level.deliver() == EACH[FIRST:END]
     assert level.offset == END
     assert trio.current_time() > 0, "it is tried again after a pause"
+
+
+@pytest.mark.parametrize("takes", [[], [3], [0, 2, 4]])
+async def test_nothing_counts_before_all_that_was_delivered_with_it_is_settled(
+    takes: list[int], autojump_clock: MockClock
+) -> None:
+    """Else a level would go on behind messages that a crash, or another master, has taken out of the log."""
+    level = Level(Store(), Puts(takes))
+    level.settled = 0
+    assert await level.deliver() == EACH[FIRST:END]
+    counted = []
+    for settled in range(0, level.puts.log_end + 1, SIZE // 2):
+        level.settled = settled
+        assert level.offset <= FIRST + settled // SIZE
+        counted.append(level.offset)
+    assert (counted[0], counted[-1]) == (FIRST, END)
 
 
 async def test_a_queue_that_shows_nothing_where_it_has_something_is_looked_at_now_and_then(
