@@ -122,6 +122,25 @@ async def test_each_is_told_what_became_of_his_own(autojump_clock: MockClock) ->
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("missing", range(4))
+async def test_what_a_slave_was_not_sent_is_held_for_no_caller(autojump_clock: MockClock, missing: int) -> None:
+    """It came back while they waited, and its stream began behind some of what was appended together."""
+    async with waiting_for_replicas() as (service, store, replicas), trio.open_nursery() as nursery:
+        nursery.start_soon(service.run)
+        for number in range(BUSY):
+            put_one(service, "before", Caller(f"10.0.0.9:{number}"))
+        begin, callers = store.max_offset, [Caller() for _ in range(4)]
+        for caller in callers:
+            put_one(service, "together", caller)
+        await trio.sleep(0.001)
+        replicas.acked_from = begin + missing * record(bytes(1)).size
+        replicas.acked.advance(store.max_offset)
+        assert [caller.told for caller in callers] == [
+            [("together", LATE if number < missing else OK)] for number in range(4)
+        ]
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_there_is_no_room_for_yet_stays_in_order(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
