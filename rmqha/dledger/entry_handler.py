@@ -150,6 +150,13 @@ class EntryHandler(Generic[Token]):
         """
         return -1 if self.diverged is None else self._refused[0]
 
+    @property
+    def has_leaders_log(self) -> bool:
+        """Whether all that is here is known to be as the present leader has it."""
+        state, (leadership, index) = self._store.member_state, self._equal
+        is_present = state.is_follower and leadership == (state.curr_term, state.leader_id)
+        return is_present and index >= self._store.ledger_end_index
+
     def note_outvoted(self, error: DivergedLogError) -> None:
         """That was found out before this start."""
         self.diverged, self._is_outvoted = error, True

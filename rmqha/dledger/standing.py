@@ -6,6 +6,8 @@ members of Java's are cut to it (spec: dledger §4.4). So
 * a leader that so many refuse to be cut to that no majority is left, and that has committed nothing, gives up;
 * who has entries, and no note of whose they are, listens first: where others have a leader, it finds out by following.
 
+Whose log is found to be the leader's may stand at once.
+
 DLedger's leads on, and stands at once.
 """
 
@@ -81,8 +83,8 @@ class Standing:
 
     def step(self, *, now: float) -> None:
         """Look who refuses."""
-        if self._is_away and now >= self._stands_from:
-            self._is_away = False
+        if self._is_away and (now >= self._stands_from or self._pusher.handler.has_leaders_log):
+            self._stands_from, self._is_away = -inf, False
             self._wakeup()
         if self._is_away or self._pusher.checker is None or now < self._looks_at:
             return

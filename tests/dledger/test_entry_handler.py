@@ -437,3 +437,23 @@ async def test_what_is_stored_is_told_once_the_file_has_the_vote_for_its_leader(
     assert handler.step(now=0.0) == []
     store.member_state.is_saved = True
     assert [answer.code for _, answer in handler.step(now=0.0)] == [Code.SUCCESS]
+
+
+def test_a_log_is_known_to_be_the_leader_s_by_its_comparison_and_by_what_it_pushes() -> None:
+    entries = put(leader(SimDisk().mount()), *[b"%d" % number for number in range(4)])
+    pushed = Pushed()
+    assert not pushed.handler.has_leaders_log
+    assert pushed.push(PushType.TRUNCATE, entries[0]) == Code.SUCCESS
+    for entry in entries[1:3]:
+        pushed.push(PushType.APPEND, entry)
+    assert pushed.handler.has_leaders_log
+    pushed.push(PushType.COMPARE, replace(entries[1], body=b"other"))
+    assert not pushed.handler.has_leaders_log
+    pushed.push(PushType.COMPARE, entries[1])
+    assert not pushed.handler.has_leaders_log, "of what lies behind it nothing is known"
+    pushed.push(PushType.COMPARE, entries[2])
+    assert pushed.handler.has_leaders_log
+    follow(pushed.store, 3)
+    assert not pushed.handler.has_leaders_log, "another one leads"
+    lead(pushed.store, 4)
+    assert not pushed.handler.has_leaders_log

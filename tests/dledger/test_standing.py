@@ -31,7 +31,9 @@ class Leader:
 
     def standing(self) -> Standing:
         dispatchers = {peer: SimpleNamespace(is_refused=refuses) for peer, refuses in self.refusing.items()}
-        self.pusher = SimpleNamespace(dispatchers=dispatchers, checker=SimpleNamespace(inherited_index=INHERITED))
+        self.handler = SimpleNamespace(has_leaders_log=False)
+        checker = SimpleNamespace(inherited_index=INHERITED)
+        self.pusher = SimpleNamespace(dispatchers=dispatchers, checker=checker, handler=self.handler)
         self.state = SimpleNamespace(curr_term=TERM)
         store = SimpleNamespace(committed_index=self.committed, member_state=self.state)
         return Standing(store, self.pusher, ask=self._ask, wakeup=self._wakeup)  # type: ignore[arg-type]
@@ -100,6 +102,17 @@ def test_who_has_been_cut_meanwhile_does_not_count() -> None:
     standing.step(now=2)
     standing.step(now=3)
     assert standing.may_stand(now=3)
+
+
+async def test_whose_log_is_found_to_be_the_leader_s_stands_at_once() -> None:
+    leader = Leader({"a": True, "b": True}, {"a": TERM, "b": TERM})
+    standing = leader.standing()
+    standing.listen_first(12, now=100)
+    standing.step(now=101)
+    assert (standing.may_stand(now=101), leader.wakeups) == (False, 0)
+    leader.handler.has_leaders_log = True
+    standing.step(now=102)
+    assert (standing.may_stand(now=102), leader.wakeups) == (True, 1)
 
 
 def test_it_asks_once_a_second() -> None:
