@@ -136,8 +136,9 @@ async def hand_over(leader: Node, to: Node) -> None:
     addresses = leader.group.addresses
     network = leader.group.net.host(f"10.8.8.{len(leader.group.net.hosts)}").mount()
     peers = {name: f"{address}:20911" for name, address in addresses.items()}
-    standing = to.replication._server._standing
-    await leader.group.wait(lambda: standing.may_stand(now=trio.current_time()))
+    server = to.replication._server
+    assert server is not None
+    await leader.group.wait(lambda: server._standing.may_stand(now=trio.current_time()))
     async with open_dledger_client(group="g", peers=peers, network=network) as client:
         term = ledger_of(leader).member_state.curr_term
         answer = await client.transfer_leadership(leader.name, to.name, term=term)
