@@ -317,7 +317,7 @@ class BrokerController:
             self.producers, self.topics, internal_puts, rules=send_rules, now_ms=self._now_ms
         ).register(dispatcher)
         self._register_pulls(dispatcher)
-        QueryProcessor(self.store, self.offsets, self.holds).register(dispatcher)
+        QueryProcessor(self.store, self.offsets, self.holds, rules=options.pull_rules(config)).register(dispatcher)
         QueryMessageProcessor(self.store).register(dispatcher)
         clients = ConnectedClients(
             config,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import trio
 
+from rmqha.broker.processors.pull_rules import PullRules
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.visible import PATIENCE_S, comes_soon
@@ -33,11 +34,17 @@ class QueryProcessor:
     """Answers from the consume queues and the log; an unknown queue has offsets 0, as in RocketMQ."""
 
     def __init__(
-        self, store: DefaultMessageStore, offsets: ConsumerOffsetManager, holds: PullRequestHoldService
+        self,
+        store: DefaultMessageStore,
+        offsets: ConsumerOffsetManager,
+        holds: PullRequestHoldService,
+        *,
+        rules: PullRules,
     ) -> None:
         self._store = store
         self._offsets = offsets
         self._holds = holds
+        self._far_behind_bytes = rules.far_behind_bytes
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Take the codes this processor answers."""
@@ -133,7 +140,9 @@ class QueryProcessor:
     def query_consumer_offset(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """14: where a group goes on; without a commit, or with a negative one, where the queue begins if that is there.
 
-        It begins at 0, or where its topic was deleted. Clients that are told that nothing is found begin at the end.
+        It begins at 0, or where its topic was deleted. Clients that are told that nothing is found begin where they
+        choose, by default at the end: also if the beginning is far behind (accessMessageInMemoryMaxRatio).
+        Source: rocketmq-all-4.9.8 ConsumerManageProcessor.java, queryConsumerOffset.
         """
         header = decode_header(QueryConsumerOffsetRequestHeader, request)
         offset = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
@@ -142,12 +151,18 @@ class QueryProcessor:
         if offset is None or offset < 0:
             begins_at = self._store.queues.deleted_end(header.topic, header.queue_id)
             is_whole = self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= begins_at
-            offset = begins_at if is_whole else None
+            is_near = is_whole and not self._is_far_behind(header.topic, header.queue_id, begins_at)
+            offset = begins_at if is_near else None
         if offset is None:
             return RemotingCommand(
                 ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first"
             )
         return _offset(offset)
+
+    def _is_far_behind(self, topic: str, queue_id: int, offset: int) -> bool:
+        queue = self._store.queues.find(topic, queue_id)
+        unit = None if queue is None else next(queue.units(offset, 1), None)
+        return unit is not None and self._store.max_offset - unit[0] > self._far_behind_bytes
 
     def update_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """15: a group commits how far it is; a slave takes it too."""

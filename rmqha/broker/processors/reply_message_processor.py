@@ -12,11 +12,12 @@ from rmqha.broker.clients.producer_manager import ProducerManager
 from rmqha.broker.puts.internal_puts import InternalPuts
 from rmqha.broker.puts.sent_records import SendRules, born_host_of
 from rmqha.broker.puts.stored_properties import SendRefusedError
+from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import encode_header
 from rmqha.codec.host import decode_host, host_of
-from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS
+from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS, topic_problem
 from rmqha.codec.message_id import encode_message_id
 from rmqha.codec.properties import decode_utf8, find_property
 from rmqha.codec.record.encoder import prepare
@@ -32,6 +33,7 @@ from rmqha.shares import Shares
 
 logger = structlog.get_logger()
 
+_NO: Final = "it is not there, and may not be made by a reply; 'rmqha topics create' makes it"
 _TAKEN_S: Final = 10.0
 """The client that asked says so soon that it has the reply. Source: Broker2Client.java, callClient."""
 REPLIES_MAX: Final = 4096
@@ -73,9 +75,10 @@ class ReplyMessageProcessor:
         is_v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
         code = RequestCode.SEND_MESSAGE if is_v1 else RequestCode.SEND_MESSAGE_V2
         header = self._decoder.decode(RemotingCommand(code, ext_fields=request.ext_fields))
-        topic = self._topics.select(header.topic)
-        if topic is None or header.topic in FORBIDDEN_SEND_TOPICS:
-            return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic {header.topic[:200]} takes no replies")
+        topic = self._topic_of(header, peer=connection.peer)
+        if topic is None:
+            remark = f"topic {header.topic[:200]} takes no replies: {_NO}"
+            return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
         if not 0 <= header.queue_id < topic.queue_nums:
             remark = f"topic {header.topic} has {topic.queue_nums} queues, there is no queue {header.queue_id}"
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -90,6 +93,23 @@ class ReplyMessageProcessor:
         self._count(connection, 1)
         connection.start_soon(self._relay, connection, request, header, asker)
         return None
+
+    def _topic_of(self, header: SendMessageRequestHeader, *, peer: str) -> TopicConfig | None:
+        """As of any send, made where it is not there: clients with a namespace have a topic of replies of their own.
+
+        None: it takes no replies, or may not be made.
+        """
+        if header.topic in FORBIDDEN_SEND_TOPICS:
+            return None
+        known = self._topics.select(header.topic)
+        if known is not None or topic_problem(header.topic) or self._puts.refusal:
+            return known
+        return self._topics.create_topic_in_send_message_method(
+            header.topic,
+            default_topic=header.default_topic,
+            client_default_topic_queue_nums=header.default_topic_queue_nums,
+            peer=peer,
+        )
 
     def _count(self, connection: Connection, change: int) -> None:
         self._waiting += change

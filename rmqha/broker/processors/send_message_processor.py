@@ -233,6 +233,8 @@ class SendMessageProcessor:
                 raise SendRefusedError(ResponseCode.SYSTEM_ERROR, problem)
             if topic in FORBIDDEN_SEND_TOPICS:
                 raise SendRefusedError(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden")
+            if refusal := self._puts.store_refusal:  # a slave's topics are its master's
+                raise SendRefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
             config = self._topics.create_topic_in_send_message_method(
                 topic,
                 default_topic=header.default_topic,

@@ -43,6 +43,11 @@ class InternalPuts:
         self._puts: Final = puts
         self._fence: Final = fence
 
+    @property
+    def refusal(self) -> str:
+        """Why no message may be put now; empty if one may."""
+        return self._puts.refusal() or self._puts.store_refusal
+
     async def put(self, record: PreparedRecord, *, wait: bool = True) -> PutMessageResult:
         """As :meth:`put_all`, for one."""
         (result,) = await self.put_all([record], wait=wait)

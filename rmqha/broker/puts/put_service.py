@@ -139,6 +139,11 @@ class PutMessageService:
         self._held_bytes = 0
         self._backlog_grew = trio.Event()
 
+    @property
+    def store_refusal(self) -> str:
+        """Why nothing may be stored here by anybody: this is no master, or the disk is full; empty if it may."""
+        return self._store.refusal()
+
     def note_refused(self, requests: int) -> None:
         """Count requests that were refused before anything of them was put."""
         self._store.stats.sends_refused += requests

@@ -21,6 +21,8 @@ ALL_HAVE = "K\x01" + "v" * 32_000
 class Puts:
     """A PutMessageService that notes how much it gets at once."""
 
+    store_refusal = ""
+
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.refusal = str

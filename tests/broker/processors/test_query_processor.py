@@ -1,10 +1,12 @@
 """QueryProcessor: what is told of queues that are not what they were."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from trio.testing import MockClock
 
+from rmqha.broker.processors.pull_rules import PullRules
 from rmqha.broker.processors.query_processor import QueryProcessor
 from rmqha.broker.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
@@ -14,11 +16,13 @@ from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, decode_frames
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
+RULES = PullRules(far_behind_bytes=1000)
+
 
 class CleanedStore:
     """A queue whose first messages are gone."""
 
-    queues = SimpleNamespace(deleted_end=lambda _topic, _queue_id: 0)
+    queues = SimpleNamespace(deleted_end=lambda _topic, _queue_id: 0, find=lambda _topic, _queue_id: None)
 
     def get_min_offset_in_queue(self, _topic: str, _queue_id: int) -> int:
         return 5
@@ -29,7 +33,7 @@ class CleanedStore:
 
 def test_a_new_group_does_not_begin_at_0_if_the_queue_does_not() -> None:
     """It would be told to start over at what is there, as if it had lost messages."""
-    processor = QueryProcessor(CleanedStore(), ConsumerOffsetManager(), PullRequestHoldService())  # type: ignore[arg-type]
+    processor = QueryProcessor(CleanedStore(), ConsumerOffsetManager(), PullRequestHoldService(), rules=RULES)  # type: ignore[arg-type]
     header = QueryConsumerOffsetRequestHeader("g", "t", 0)
     request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
     answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
@@ -50,8 +54,33 @@ def test_a_negative_commit_says_nothing(store: CleanedStore, code: int) -> None:
     offsets.commit_offset("g", "t", 0, offset=-1)
     header = QueryConsumerOffsetRequestHeader("g", "t", 0)
     request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
-    answer = QueryProcessor(store, offsets, PullRequestHoldService()).query_consumer_offset(None, request)  # type: ignore[arg-type]
+    answer = QueryProcessor(store, offsets, PullRequestHoldService(), rules=RULES).query_consumer_offset(None, request)  # type: ignore[arg-type]
     assert (answer.code, answer.ext_fields.get("offset")) == (code, None if code else "0")
+
+
+class LongStore(WholeStore):
+    """A queue whose first message lies at 500, in a log that goes on to ``max_offset``."""
+
+    def __init__(self, max_offset: int) -> None:
+        self.max_offset = max_offset
+        queue = SimpleNamespace(units=lambda index, count: iter([(500 + 100 * index, 100, 0)][:count]))
+        self.queues = SimpleNamespace(
+            deleted_end=lambda _topic, queue_id: queue_id, find=lambda _topic, _queue_id: queue
+        )
+
+
+@pytest.mark.parametrize(
+    ("max_offset", "queue_id", "begins_at"), [(1500, 0, "0"), (1501, 0, None), (1600, 1, "1"), (1601, 1, None)]
+)
+def test_a_new_group_does_not_begin_where_the_queue_does_if_that_is_far_behind(
+    max_offset: int, queue_id: int, begins_at: str | None
+) -> None:
+    """It chooses by itself, at the end by default: RocketMQ's would not have it go through days of what came before."""
+    header = QueryConsumerOffsetRequestHeader("g", "t", queue_id)
+    request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
+    processor = QueryProcessor(LongStore(max_offset), ConsumerOffsetManager(), PullRequestHoldService(), rules=RULES)  # type: ignore[arg-type]
+    answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
+    assert (answer.ext_fields or {}).get("offset") == begins_at
 
 
 class MappedStore:
@@ -76,7 +105,8 @@ class Client:
 
 def test_a_message_that_is_looked_up_is_not_copied() -> None:
     """It may have 4 MiB, and a thousand clients that do not read may ask for it."""
-    processor, client = QueryProcessor(MappedStore(), ConsumerOffsetManager(), PullRequestHoldService()), Client()  # type: ignore[arg-type]
+    store: Any = MappedStore()
+    processor, client = QueryProcessor(store, ConsumerOffsetManager(), PullRequestHoldService(), rules=RULES), Client()
     request = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, 7, ext_fields=encode_header(ViewMessageRequestHeader(0)))
     request.size = 200
     assert processor.view_message_by_id(client, request) is None  # type: ignore[arg-type]

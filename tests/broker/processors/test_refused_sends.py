@@ -17,6 +17,7 @@ from rmqha.codec.record.layout import SysFlag, enters_queue
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, Sender, ask, pull_request, retry_topics, send_request
+from tests.broker.test_pair import SLAVE
 from tests.sim.sim_net import SimNet
 
 TRANSACTIONS = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
@@ -175,3 +176,12 @@ async def test_without_write_permission_a_broker_takes_no_more_messages_in_order
         broker.topics.update_topic_config(TopicConfig("other", 1, 1))
         codes = [(await ask(client, send_request(b"x", topic=topic))).code for topic in ("ordered", "other")]
         assert codes == [ResponseCode.SUCCESS if permission & 2 else ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
+
+
+async def test_what_a_slave_refuses_makes_no_topic_there(autojump_clock: MockClock) -> None:
+    """Its topics are its master's: one that nobody else knows was there until the next were taken over."""
+    machine = Machine(SimNet(), "10.0.0.2", SLAVE)
+    async with machine.broker() as broker, machine.client() as client:
+        answer = await ask(client, send_request(b"x", topic="new"))
+        assert (answer.code, broker.topics.select("new")) == (ResponseCode.SERVICE_NOT_AVAILABLE, None)
+        assert "send to its master" in (answer.remark or "")

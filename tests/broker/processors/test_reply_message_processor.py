@@ -13,6 +13,8 @@ from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, send_request
 from tests.broker.producers import Producer, producer_of, seen
+from tests.broker.test_pair import SLAVE
+from tests.sim.sim_net import SimNet
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
 TRANSACTIONS = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
@@ -78,7 +80,8 @@ async def test_who_does_not_take_a_reply_is_told_of(
     ("request_", "words"),
     [
         (reply(b"42", to="nobody"), "channel of <nobody> not found"),
-        (reply(b"42", topic="unknown"), "takes no replies"),
+        (reply(b"42", topic="unknown", c="no default topic"), "'rmqha topics create' makes it"),
+        (reply(b"42", topic="no/topic"), "takes no replies"),
         (reply(b"42", topic="SCHEDULE_TOPIC_XXXX"), "takes no replies"),
         (reply(b"42", e="9"), "there is no queue 9"),
         (reply(b"42", e="-1"), "there is no queue -1"),
@@ -94,6 +97,36 @@ async def test_what_is_no_reply(
         assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST)
         assert words in (answer.remark or "")
         assert asker.asked == []
+
+
+OWN = "INST_1%DefaultCluster_REPLY_TOPIC"
+"""Of clients with the namespace INST_1."""
+
+
+async def test_a_namespace_s_topic_of_replies_is_made_by_the_first_one(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    """As any topic by the first send: who had asked got no reply, each time."""
+    async with machine.broker() as broker, producer_of(machine) as asker, producer_of(machine) as replier:
+        await asker.join()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take, asker)
+            answer = await replier.ask(reply(b"42", topic=OWN))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        (stored,) = await seen(broker, topic=OWN)
+        assert stored.body == b"42"
+
+
+@pytest.mark.parametrize("keys", [{"brokerRole": "ASYNC_MASTER", "autoCreateTopicEnable": "false"}, SLAVE])
+async def test_where_no_topic_may_be_made_none_is_made_by_a_reply(
+    keys: dict[str, str], autojump_clock: MockClock
+) -> None:
+    """A slave stores nothing: its master's topics are its own."""
+    machine = Machine(SimNet(), "10.0.0.2", keys)
+    async with machine.broker() as broker, producer_of(machine) as replier:
+        answer = await replier.ask(reply(b"42", topic=OWN))
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert broker.topics.select(OWN) is None
 
 
 async def test_replies_need_not_be_stored(machine: Machine, autojump_clock: MockClock) -> None:
