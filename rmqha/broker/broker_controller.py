@@ -24,6 +24,7 @@ from rmqha.broker.processors.acl_config_processor import AclConfigProcessor
 from rmqha.broker.processors.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processors.consume_admin_processor import ConsumeAdminProcessor
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
+from rmqha.broker.processors.pop_message_processor import PopMessageProcessor
 from rmqha.broker.processors.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processors.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processors.query_processor import QueryProcessor
@@ -82,6 +83,7 @@ class BrokerController:
         replication: how the log comes to other nodes and from them.
         access: what accounts may.
         fence: keeps each client's requests from harming anybody else, and counts the bugs it met.
+        pops: refuses RocketMQ 5's POP, and counts how often.
         server: serves clients; None before it does.
         stopping: set by :meth:`stop`.
         is_recovering: whether the store is being recovered: nothing is served, and the process may end at any moment.
@@ -139,6 +141,7 @@ class BrokerController:
         )
         self.holds: Final = PullRequestHoldService()
         self.fence: Final = Fence()
+        self.pops: Final = PopMessageProcessor()
         self.consumers: Final = ConsumerManager()
         self.producers: Final = ProducerManager()
         self.replication: Final = replicate(self.metadata)
@@ -341,17 +344,10 @@ class BrokerController:
 
     def _register_pulls(self, dispatcher: RequestDispatcher) -> None:
         PullMessageProcessor(
-            self.store,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
-            self.holds,
-            self.access,
-            self.replication,
-            rules=options.pull_rules(self.config),
-            stats=self.stats,
-        ).register(dispatcher)
+            self.store, self.topics, self.groups, self.consumers, self.offsets, self.holds, self.access,
+            self.replication, rules=options.pull_rules(self.config), stats=self.stats,
+        ).register(dispatcher)  # fmt: skip
+        self.pops.register(dispatcher)
 
     def _register_admin(self, dispatcher: RequestDispatcher) -> None:
         """What mqadmin asks for."""

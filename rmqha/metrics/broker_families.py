@@ -74,6 +74,7 @@ def pulls(broker: BrokerController) -> Iterator[Metric]:
     yield counters("rmqha_pulls", "Pulls looked up.", ["result"], {("found",): found, ("missed",): missed})
     yield counter("rmqha_pulled_messages", "Messages that pulls found.", stats.get_message_transfered_msg_count)
     yield gauge("rmqha_pulls_held", "Pulls that wait for messages.", broker.holds.held)
+    yield counter("rmqha_pops_refused", "Requests of RocketMQ 5's POP consumers, who get nothing.", broker.pops.refused)
 
 
 def log(broker: BrokerController) -> Iterator[Metric]:

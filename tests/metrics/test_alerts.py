@@ -295,6 +295,7 @@ async def test_two_masters_take_each_other_s_place(promtool: str, tmp_path: Path
         ({"rmqha_stopped_queues": 1.0}, "RmqhaQueueStopped"),
         ({"rmqha_unexpired_segments_deleted_total": 1.0}, "RmqhaDeletesUnexpired"),
         ({"rmqha_topics_refused_total": 1.0}, "RmqhaTopicsRefused"),
+        ({"rmqha_pops_refused_total": 1.0}, "RmqhaPopsRefused"),
         ({"process_max_fds": 1.0}, "RmqhaDescriptors"),
         ({"rmqha_requests_broken_total": 1.0}, "RmqhaBug"),
         ({"rmqha_recovering": 1.0}, "RmqhaRecovering"),

@@ -146,6 +146,14 @@ def test_without_an_index_nothing_waits_for_it() -> None:
     assert told(broker_families.log(broker))["rmqha_index_lag_bytes"] == 0, "it may be farther by a moment"
 
 
+async def test_what_pop_consumers_asked_for_is_counted(autojump_clock: MockClock) -> None:
+    machine = Machine(SimNet(), "10.0.0.1", LISTEN)
+    async with machine.broker() as broker, machine.client() as client, scraped(broker, machine.net) as monitoring:
+        for code in (200050, 200051, 200099):
+            await ask(client, RemotingCommand(code))
+        assert value(await monitoring.scrape(), "rmqha_pops_refused_total") == 2
+
+
 async def test_a_topic_and_a_group_have_all_their_numbers(autojump_clock: MockClock) -> None:
     """Ten messages of one size, of which the group has had seven, and committed four."""
     machine = Machine(SimNet(), "10.0.0.1", LISTEN)
