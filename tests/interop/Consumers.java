@@ -7,24 +7,26 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
-/** RocketMQ's consumers of every kind, each in a group of its own; ends by SIGTERM. Args: name servers, topic, name. */
+/**
+ * RocketMQ's consumers of every kind, of version 4.9 or 5 (which has MessageModel in another package), each in a group of its own; ends by
+ * SIGTERM. Args: name servers, topic, name.
+ */
 public class Consumers {
     public static void main(String[] args) throws Exception {
-        DefaultMQPushConsumer concurrent = push(args, "concurrent", MessageModel.CLUSTERING);
+        DefaultMQPushConsumer concurrent = push(args, "concurrent", "CLUSTERING");
         concurrent.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             print("concurrent", messages);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         concurrent.start();
-        DefaultMQPushConsumer orderly = push(args, "orderly", MessageModel.CLUSTERING);
+        DefaultMQPushConsumer orderly = push(args, "orderly", "CLUSTERING");
         orderly.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
             print("orderly", messages);
             return ConsumeOrderlyStatus.SUCCESS;
         });
         orderly.start();
-        DefaultMQPushConsumer broadcast = push(args, "broadcast", MessageModel.BROADCASTING);
+        DefaultMQPushConsumer broadcast = push(args, "broadcast", "BROADCASTING");
         broadcast.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             print("broadcast", messages);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
@@ -44,12 +46,13 @@ public class Consumers {
         }
     }
 
-    private static DefaultMQPushConsumer push(String[] args, String kind, MessageModel model) throws Exception {
+    private static DefaultMQPushConsumer push(String[] args, String kind, String model) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("group-" + kind);
         consumer.setNamesrvAddr(args[0]);
         consumer.setInstanceName(args[2] + "-" + kind);
         consumer.setPollNameServerInterval(1000);
-        consumer.setMessageModel(model);
+        consumer.setMqClientApiTimeout(60_000);
+        consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[1], "*");
         return consumer;
@@ -60,6 +63,7 @@ public class Consumers {
         consumer.setNamesrvAddr(args[0]);
         consumer.setInstanceName(args[2] + "-lite");
         consumer.setPollNameServerInterval(1000);
+        consumer.setMqClientApiTimeout(60_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[1], "*");
         return consumer;

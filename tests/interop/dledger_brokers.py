@@ -104,10 +104,15 @@ class MixedBrokers(BrokerGroup):
         raise AssertionError(f"{name} has no message")
 
     def queue_files(self, name: str) -> dict[str, bytes]:
-        """The consume queues of one, by file, as far as they are filled."""
-        directory = self.brokers[name].store / "consumequeue"
-        files = {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-        return {str(path): data.rstrip(b"\0") for path, data in files.items() if data.rstrip(b"\0")}
+        """See :func:`queue_files_of`."""
+        return queue_files_of(self.brokers[name])
+
+
+def queue_files_of(broker: Broker) -> dict[str, bytes]:
+    """The consume queues of one, by file, as far as they are filled."""
+    directory = broker.store / "consumequeue"
+    files = {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {str(path): data.rstrip(b"\0") for path, data in files.items() if data.rstrip(b"\0")}
 
 
 def _newest_in(queues: dict[str, bytes]) -> int:

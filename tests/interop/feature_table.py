@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from tests.interop.peers import VERSION
+from tests.interop.peers import VERSION, VERSION_5
 
 WORKS, FAILED, SKIPPED = "works", "FAILED", "skipped"
 
@@ -27,9 +27,11 @@ def mqadmin_of(version: str) -> Peer:
 
 
 JAVA_CLIENT = java_client(VERSION)
+JAVA_CLIENT_5 = java_client(VERSION_5)
 CPP_CLIENT = Peer("Clients", "C++ 0.4.4")
 JAVASCRIPT_CLIENT = Peer("Clients", "ali-ons 3.12.0")
 BROKER = Peer("Servers", f"broker {VERSION}")
+BROKER_5 = Peer("Servers", f"broker {VERSION_5}")
 NAME_SERVER = Peer("Servers", f"name server {VERSION}")
 DLEDGER = Peer("Servers", "DLedger 0.3.1.2")
 

@@ -1,7 +1,7 @@
-"""RocketMQ 4.9.7 as a peer: resolved from Maven Central once, started by the tests.
+"""RocketMQ 4.9.7 and 5.3.3 as peers: resolved from Maven Central once, started by the tests.
 
-4.9.7 is the newest broker that Maven Central has; its store does not differ from 4.9.8 (no change in replication,
-commitlog or consume queue).
+4.9.7 is the newest broker of RocketMQ 4 that Maven Central has; its store does not differ from 4.9.8 (no change in
+replication, commitlog or consume queue).
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from tests.interop.fetched import LOCKS, PeerMissingError, check_sums, fetched, 
 
 HERE = Path(__file__).parent
 VERSION = "4.9.7"
+VERSION_5 = "5.3.3"
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 JAVA_OPTIONS = (
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -63,6 +64,12 @@ def rocketmq_libs() -> Path:
         PeerMissingError: no Java, or the jars are not there and Maven cannot bring them.
     """
     return _libs(f"rocketmq-{VERSION}", VERSION, ("broker", "namesrv", "tools"))
+
+
+@cache
+def rocketmq5_libs() -> Path:
+    """The same of RocketMQ 5's broker. Raises PeerMissingError."""
+    return _libs(f"rocketmq-broker-{VERSION_5}", VERSION_5, ("broker",))
 
 
 @cache
@@ -171,3 +178,25 @@ class JavaBroker(Broker):
     async def wait_ready(self) -> None:
         """RocketMQ says so itself."""
         await self.running.wait_output("boot success")
+
+
+class JavaBroker5(JavaBroker):
+    """One of RocketMQ 5. Its SYNC_MASTER waits for slaves only if ``inSyncReplicas`` says so."""
+
+    def prepare(self) -> None:
+        """Also write the logging configuration, which has another name; it would log into files."""
+        super().prepare()
+        self._logging.write_text(LOGBACK)
+
+    @property
+    def _logging(self) -> Path:
+        return self.home / "conf" / "rmq.broker.logback.xml"
+
+    def class_path(self) -> str:
+        """Where ``main`` is found."""
+        return f"{rocketmq5_libs()}/*"
+
+    def argv(self) -> list[str]:
+        """The JVM's command line."""
+        java, *rest = super().argv()
+        return [java, f"-Drmq.logback.configurationFile={self._logging}", *rest]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.e2e.processes import Broker, Child
 from tests.interop.dledger_groups import java_argv
+from tests.interop.peers import VERSION, tools_libs
 from tests.interop.test_live_pairs import KINDS
 
 
@@ -22,11 +23,13 @@ class Telling:
 
 
 class Program(Telling):
-    """A running Java file of this folder."""
+    """A running Java file of this folder; ``version`` is that of its client."""
 
-    def __init__(self, source: str, directory: Path, name: str, *words: object, **properties: str) -> None:
+    def __init__(
+        self, source: str, directory: Path, name: str, *words: object, version: str = VERSION, **properties: str
+    ) -> None:
         (directory / name).mkdir(parents=True)
-        argv = java_argv(source, *words, directory=directory / name)
+        argv = java_argv(source, *words, directory=directory / name, libs=tools_libs(version))
         argv[1:1] = [f"-D{key}={value}" for key, value in properties.items()]
         super().__init__(Child(argv, log=directory / name / f"{name}.log"))
 

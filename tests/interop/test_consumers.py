@@ -21,7 +21,7 @@ from tests.interop.dledger_brokers import MixedBrokers
 from tests.interop.dledger_groups import OURS, java_argv
 from tests.interop.feature_table import JAVA_CLIENT
 from tests.interop.mqadmin import mqadmin_until
-from tests.interop.peers import JavaNameServer
+from tests.interop.peers import VERSION, JavaNameServer, tools_libs
 from tests.interop.programs import Program, programs
 from tests.interop.test_tables import ask, fill, wait_tables
 
@@ -41,9 +41,11 @@ WITHIN_S = 240.0
 class Consumers:
     """``Consumers.java``: one of each kind."""
 
-    def __init__(self, directory: Path, name_server: str, name: str, *, header: str = "JSON") -> None:
+    def __init__(
+        self, directory: Path, name_server: str, name: str, *, header: str = "JSON", version: str = VERSION
+    ) -> None:
         (home := directory / name).mkdir()
-        argv = java_argv("Consumers.java", name_server, "orders", name, directory=home)
+        argv = java_argv("Consumers.java", name_server, "orders", name, directory=home, libs=tools_libs(version))
         argv[1:1] = [f"-Duser.home={home}", f"-Drocketmq.serialize.type={header}"]
         self.running = Child(argv, log=home / f"{name}.log")
         self._client_log: Final = home / "logs" / "rocketmqlogs" / "rocketmq_client.log"

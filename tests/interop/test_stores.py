@@ -34,6 +34,19 @@ async def _wait_topics_saved(broker: Broker) -> None:
             await trio.sleep(0.02)
 
 
+async def fill_and_end(broker: Broker, ending: str) -> None:
+    """With messages in its store it is stopped in order, or killed."""
+    await _fill(broker)
+    await _wait_topics_saved(broker)
+    await (broker.stop() if ending == "stopped" else broker.kill())
+
+
+async def assert_serves_it_all(first: Broker, second: Broker) -> None:
+    """The second one, which opened a copy of the first one's store."""
+    log = first.store / "commitlog"
+    assert await assert_serves_its_log(second.ports.listen, log, topics={"orders", "batches"}) >= 500
+
+
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize(("writer", "reader"), [("rmqha", "java"), ("java", "rmqha")])
 async def test_a_store_is_served_whole_by_the_other_broker(
@@ -44,14 +57,9 @@ async def test_a_store_is_served_whole_by_the_other_broker(
     second = KINDS[reader](tmp_path / "second", CONF)
     with reaping(first, second):
         await first.start()
-        await _fill(first)
-        await _wait_topics_saved(first)
-        await (first.stop() if ending == "stopped" else first.kill())
+        await fill_and_end(first, ending)
         shutil.copytree(first.store, second.store)
         await second.start()
-        served = await assert_serves_its_log(
-            second.ports.listen, first.store / "commitlog", topics={"orders", "batches"}
-        )
-        assert served >= 500
+        await assert_serves_it_all(first, second)
         await second.stop()
         assert first_difference(first.store / "commitlog", second.store / "commitlog") is None
