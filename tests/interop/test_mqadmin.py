@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from rmqha.codec import java_json
 from tests.e2e.commands import rmqha
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.feature_table import Record, mqadmin_of
@@ -213,3 +214,30 @@ async def test_mqadmin_5_resets_one_queue_of_a_group(tmp_path: Path, record: Rec
 def by_queue(consumers: Consumers) -> Counter[int]:
     """How many messages were consumed of each queue, those that came again among them."""
     return Counter(queue for queue, _, _ in consumers.got("concurrent"))
+
+
+async def test_mqadmin_looks_after_groups_tries_brokers_and_exports(tmp_path: Path, record: Record) -> None:
+    """What is left of 4.9.7's commands for topics, groups and messages, as RocketMQ answers them."""
+    master = RmqhaBroker(tmp_path / "master", {"brokerRole": "ASYNC_MASTER"})
+    with reaping(master):
+        await master.start()
+        report = Report(tmp_path, "4.9.7", master.address, record)
+        on = f"-b {master.address}"
+        await report.run("updateTopic", f"{on} -t T -r 4 -w 4", "success")
+        await report.run("updateSubGroup", f"{on} -g G -s true -m false -d true -q 2 -r 5 -i 0 -w 1 -a true", "success")
+        told = (r"^consumeBroadcastEnable += +true", r"^retryQueueNums += +2$", r"^retryMaxTimes += +5$")
+        await report.run("getConsumerConfig", "-g G", *told)
+        await report.run("checkMsgSendRT", "-t T -a 4 -s 10", *(rf"^pair +{queue} +true" for queue in range(4)))
+        await report.run("sendMsgStatus", "-b pair -c 2 -s 10", "SEND_OK")
+        await report.run("printMsgByQueue", "-t T -a pair -i 1 -p true -d true", "queueOffset=0", within_s=SOON_S)
+        await report.run("allocateMQ", "-i 10.0.0.1,10.0.0.2 -t T", '"10.0.0.2":', '"queueId":3')
+        await report.run("updateOrderConf", "-m put -t T -v pair:4", r"success.*orderConf=\[pair:4\]")
+        await report.run("updateOrderConf", "-m get -t T", r"success.*orderConf=\[pair:4\]")
+        await report.run("skipAccumulatedMessage", "-g nobody -t T -f true", "CODE: 1 ", may_fail=True)
+        for command in ("exportConfigs", "exportMetrics", "exportMetadata"):
+            await report.run(command, f"-c cluster -f {tmp_path}", rf"^export {tmp_path}/\w+.json success")
+        config = java_json.loads((tmp_path / "metadata.json").read_bytes())["subscriptionGroupTable"]["G"]
+        assert (config["retryMaxTimes"], config["brokerId"]) == (5, 0)
+        await report.run("deleteSubGroup", f"{on} -g G -r true", "delete subscription group .* success")
+        assert "retryMaxTimes" not in await report.run("getConsumerConfig", "-g G", may_fail=True)
+        assert report.problems == []
