@@ -157,6 +157,10 @@ class RemotingConnectError(RemotingError):
     """No connection could be made: the request was never sent. Try another address, or later."""
 
 
+class UnreadableAnswerError(RemotingConnectError):
+    """Somebody answered the question where to send, and that cannot be read: the request itself was never sent."""
+
+
 class RemotingSendRequestError(RemotingError):
     """The connection ended before the answer came: the request may or may not have been carried out."""
 

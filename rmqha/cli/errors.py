@@ -86,5 +86,11 @@ class UnreachableError(CliError):
             )
 
 
+def unreadable(address: str, why: str) -> CliError:
+    """What to tell of a broker that answers what cannot be read."""
+    hint = "is it of a newer version than this command, or no broker at all?"
+    return CliError(f"the answer of the broker at {address} cannot be read", why=why, hint=hint)
+
+
 class SilentError(UnreachableError):
     """No answer came in time, though nobody refuses: a process or a disk may stand still."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from rmqha.cli.ask import BrokerConnection, known_brokers
-from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.errors import CliError, UnreachableError, unreadable
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.java_json import loads
 from rmqha.codec.remoting import RemotingCommand
@@ -169,11 +169,7 @@ def ask_each(
         except UnreachableError as error:
             failures.append(error)
         except NO_ANSWER as error:
-            raise CliError(
-                f"the answer of the broker at {broker.address} cannot be read",
-                why=f"{type(error).__name__}: {str(error)[:200]!r}",
-                hint="is it of a newer version than this command?",
-            ) from None
+            raise unreadable(broker.address, f"{type(error).__name__}: {str(error)[:200]!r}") from None
     if failures and not found:
         raise failures[0]
     for failure in failures:

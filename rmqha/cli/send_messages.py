@@ -10,7 +10,7 @@ from typing import IO, Any, Final, NamedTuple
 import trio
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
-from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.errors import CliError, UnreachableError, unreadable
 from rmqha.cli.send_report import SendReport
 from rmqha.cli.tls import client_network
 from rmqha.client import Message, Producer, ProducerOptions, SendOutcome, SendResult, open_producer
@@ -23,6 +23,7 @@ from rmqha.errors import (
     RemotingConnectError,
     RemotingError,
     RmqhaError,
+    UnreadableAnswerError,
 )
 from rmqha.replication.backoff import Backoff
 
@@ -149,8 +150,10 @@ async def send_all(plan: Plan, source: AsyncIterator[Iterable[bytes]], log: Answ
     return None
 
 
-def unreachable(plan: Plan, error: RmqhaError) -> UnreachableError:
-    """Say which broker it was: the one that was asked names others."""
+def unreachable(plan: Plan, error: RmqhaError) -> CliError:
+    """Say which broker it was, the one that was asked names others; or that one answers what cannot be read."""
+    if isinstance(error, UnreadableAnswerError):
+        return unreadable(error.address, str(error))
     named = error.address if isinstance(error, RemotingError) and ":" in error.address else ""
     return UnreachableError(plan.address, str(error), broker=named)
 

@@ -8,12 +8,19 @@ from typing import Final
 import click
 
 from rmqha.cli.credentials import client_credentials, sign_in_hint
-from rmqha.cli.errors import CliError, UnreachableError
+from rmqha.cli.errors import CliError, UnreachableError, unreadable
 from rmqha.cli.pages import Page
 from rmqha.cli.tls import client_network
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, ConsumerOptions, MessageExt, MessageQueue, open_consumer
-from rmqha.errors import NoRouteError, RemoteProtocolError, RemotingError, RmqhaError, errors_in
+from rmqha.errors import (
+    NoRouteError,
+    RemoteProtocolError,
+    RemotingError,
+    RmqhaError,
+    UnreadableAnswerError,
+    errors_in,
+)
 
 _HELD_S: Final = 1.0
 """A broker holds a pull that finds no tag that fits up to the queue's end: that all is read is known only then."""
@@ -161,6 +168,8 @@ def _in_words(plan: TailPlan, error: BaseException) -> CliError:
         opened = f"'rmqha topics update {plan.topic} --perm rw' lets it be read and sent to again"
         hint = opened if is_closed else "is the topic's name right? 'rmqha send' makes a topic with its first message"
         return CliError(f"topic {plan.topic} cannot be read", why=str(error), hint=hint)
+    if isinstance(error, UnreadableAnswerError):
+        return unreadable(error.address, str(error))
     if isinstance(error, RemotingError):
         return UnreachableError(plan.address, str(error))
     damaged = _DAMAGED if isinstance(error, RemoteProtocolError) else ""

@@ -42,7 +42,7 @@ Everything raised on purpose is an ``RmqhaError``, and says in ``retryable`` whe
 - ``MQClientError``: the client cannot do what was asked; ``NoRouteError``: no broker for the topic is known.
 - ``MQBrokerError``: a broker refused, with ``code`` and ``remark``.
 - ``RemotingError``: no answer: ``RemotingConnectError`` (never sent), ``RemotingSendRequestError`` (the connection
-  ended), ``RemotingTimeoutError``.
+  ended), ``RemotingTimeoutError``. ``UnreadableAnswerError``, a RemotingConnectError, is of one that answers nonsense.
 - ``RemoteProtocolError``, ``LocalProtocolError``: what came is no answer, or what is to be sent fits no request;
   ``ConfigError``: a certificate cannot be used.
 
@@ -75,6 +75,7 @@ from rmqha.errors import (
     RemotingSendRequestError,
     RemotingTimeoutError,
     RmqhaError,
+    UnreadableAnswerError,
 )
 from rmqha.tls import tls_network
 
@@ -108,6 +109,7 @@ __all__ = [
     "SyncConsumer",
     "SyncProducer",
     "TlsOptions",
+    "UnreadableAnswerError",
     "open_consumer",
     "open_producer",
     "tls_network",

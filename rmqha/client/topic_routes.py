@@ -30,6 +30,7 @@ from rmqha.errors import (
     RemotingConnectError,
     RemotingError,
     RmqhaError,
+    UnreadableAnswerError,
 )
 from rmqha.remoting.client import address_problem
 from rmqha.remoting.connections import Connections
@@ -102,7 +103,7 @@ class TopicRoutes:
 
         Raises:
             NoRouteError: no broker that answered knows the topic.
-            RemotingConnectError: nobody answered, or nothing that can be read.
+            RemotingConnectError: nobody answered; an UnreadableAnswerError: nothing that can be read.
             MQBrokerError: refused for another reason.
         """
         silent = self._silent.copy()
@@ -151,7 +152,7 @@ class TopicRoutes:
         except RmqhaError as error:
             self._silent.add(address)
             if isinstance(error, RemotingError):  # whatever became of this question: no message was sent
-                return _untold(address, topic, error.reason)
+                return RemotingConnectError(address, _untold(topic, error.reason))
             return error
         self._silent.discard(address)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -161,7 +162,7 @@ class TopicRoutes:
         try:
             route = decode_route(response.body)
         except RmqhaError as error:
-            return _untold(address, topic, error)
+            return UnreadableAnswerError(address, _untold(topic, error))
         return self._limited_to(address, route) if self._named_only else route
 
     async def _is_no_broker_registered(self) -> bool:
@@ -241,9 +242,9 @@ def nothing_to_read(topic: str, route: TopicRouteData) -> NoRouteError:
     return NoRouteError(f"topic {topic} {told}")
 
 
-def _untold(address: str, topic: str, why: object) -> RemotingConnectError:
+def _untold(topic: str, why: object) -> str:
     """What cannot be read says nothing either: it may know the topic, and others may tell."""
-    return RemotingConnectError(address, f"it does not say where topic {topic} is: {why}")
+    return f"it does not say where topic {topic} is: {why}"
 
 
 def _does(route: TopicRouteData, needs_master: bool) -> bool:

@@ -12,7 +12,7 @@ from rmqha.cli.send_report import SendReport
 from rmqha.client import Message, MessageQueue, Producer, SendOutcome, SendResult, SendStatus
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.message_id import encode_message_id
-from rmqha.errors import MQBrokerError, RemotingConnectError, RemotingTimeoutError
+from rmqha.errors import MQBrokerError, RemotingConnectError, RemotingTimeoutError, UnreadableAnswerError
 from tests.cli.test_send_ends import Disk
 from tests.store.helpers import HOST
 
@@ -99,6 +99,14 @@ def test_the_broker_that_is_gone_is_named_not_the_one_that_named_it() -> None:
     named = unreachable(PLAN, RemotingTimeoutError("m:2", "no answer"))
     assert named.message == "the broker at m:2, which h:1 named, cannot be reached"
     assert "'rmqha status -b m:2'" in (named.hint or "")
+
+
+def test_who_answers_what_cannot_be_read_is_not_told_as_out_of_reach() -> None:
+    """A script that takes 3 for a broker that is down would start one."""
+    told = UnreadableAnswerError("h:1", "it does not say where topic t is: JSON is not UTF-8")
+    error = unreachable(PLAN, told)
+    assert (error.message, error.exit_code) == ("the answer of the broker at h:1 cannot be read", 1)
+    assert (error.why, "no broker at all" in error.hint) == (str(told), True)
 
 
 async def test_what_may_pass_is_tried_again_if_it_is_wished_and_answers_stay_in_order() -> None:

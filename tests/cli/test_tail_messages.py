@@ -11,6 +11,8 @@ from rmqha.cli.message_lines import json_line, text_line
 from rmqha.cli.tail_messages import TailPlan, read_stored, tail_messages
 from rmqha.cli.when import End, Last, Offset, Place, Start, Time
 from rmqha.client import Consumer, MessageExt, MessageQueue, open_producer
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
 from tests.client.cluster import cluster_of, send
 from tests.client.fake_broker import FakeBroker, Log
 
@@ -147,6 +149,19 @@ async def test_where_a_record_is_damaged_the_next_step_is_told(
         failure = await tail_messages(plan(broker))
     assert failure is not None
     assert "rmqha log verify" in failure.hint
+
+
+async def test_who_answers_what_cannot_be_read_is_not_told_as_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    broker, nonsense = FakeBroker(), RemotingCommand(ResponseCode.SUCCESS, body=b"\xff")
+    broker.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: nonsense)
+    async with cluster_of(broker) as cluster:
+        monkeypatch.setattr("rmqha.cli.tail_messages.client_network", lambda: cluster.network)
+        failure = await tail_messages(plan(broker))
+    assert failure is not None
+    assert failure.message == f"the answer of the broker at {broker.address} cannot be read"
+    assert (failure.exit_code, "JSON is not UTF-8" in failure.why) == (1, True)
 
 
 async def test_each_time_that_no_broker_answers_is_told_once(

@@ -71,7 +71,8 @@ def test_every_error_it_raises_is_exported() -> None:
     raised = (
         errors.RmqhaError, errors.ConfigError, errors.LocalProtocolError, errors.RemoteProtocolError,
         errors.RemotingError, errors.RemotingConnectError, errors.RemotingSendRequestError,
-        errors.RemotingTimeoutError, errors.MQBrokerError, errors.MQClientError, errors.NoRouteError,
+        errors.UnreadableAnswerError, errors.RemotingTimeoutError, errors.MQBrokerError, errors.MQClientError,
+        errors.NoRouteError,
     )  # fmt: skip
     for error in raised:
         assert getattr(rmqha.client, error.__name__) is error

@@ -18,6 +18,7 @@ from rmqha.client import (
     RemotingSendRequestError,
     RmqhaError,
     SendResult,
+    UnreadableAnswerError,
     open_consumer,
     open_producer,
 )
@@ -283,7 +284,7 @@ async def test_who_gives_no_route_that_can_be_read_is_named(autojump_clock: Mock
     async with producing(network, broker.address) as (producer, nursery):
         nursery.start_soon(broker.run, network)
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(RemotingConnectError, match=f"^{broker.address}: it does not say where topic T is: JSON"):
+        with pytest.raises(UnreadableAnswerError, match=f"^{broker.address}: it does not say where topic T is: JSON"):
             await producer.send(MESSAGE)
 
 
