@@ -90,7 +90,11 @@ def with_file_size(config: BrokerConfig) -> BrokerConfig:
 
 def with_descriptors(config: BrokerConfig) -> tuple[BrokerConfig, int]:
     """Raise the process's limit of open files as far as it goes, and share it out: see :func:`share_descriptors`."""
-    return share_descriptors(config, process.raise_files_limit())
+    hard = process.raise_files_limit()
+    shared, open_files_max = share_descriptors(config, hard)
+    if shared.max_connections < config.max_connections and shared.notes == config.notes:
+        logger.info("process.limited", files_max=hard, max_connections=shared.max_connections)
+    return shared, open_files_max
 
 
 def share_descriptors(config: BrokerConfig, hard: int | None) -> tuple[BrokerConfig, int]:
@@ -116,7 +120,6 @@ def share_descriptors(config: BrokerConfig, hard: int | None) -> tuple[BrokerCon
         return config, open_files_max
     lowered = replace(config, max_connections=connections)
     if "maxConnections" not in config.origins:  # nobody asked for the default
-        logger.info("process.limited", files_max=hard, max_connections=connections)
         return lowered, open_files_max
     note = (
         f"maxConnections lowered from {config.max_connections} to {connections}: this process may have {hard} files "

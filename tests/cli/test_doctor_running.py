@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.broker.main import share_descriptors
+from rmqha.cli.doctor_host import check_limits
 from rmqha.cli.doctor_running import check_configuration, files_limit
 from rmqha.cli.finding import Finding
 from rmqha.cli.main import run
@@ -95,6 +96,18 @@ def test_connections_that_the_process_s_limit_takes_are_no_change(tmp_path: Path
     fake_brokers.answers = {ADDRESS: {ASKED: told_by(lowered)}}
     assert compared(config, files_max=2048).level == "ok"
     assert "maxConnections is" in compared(config, files_max=1 << 20).what, "a restart with that limit takes all"
+
+
+@pytest.mark.parametrize("files_max", [64, 1024, 8192])
+def test_where_the_limit_is_low_nothing_but_findings_is_printed(
+    files_max: int, fake_brokers: FakeBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for a broker's log stood before the JSON of `doctor --format json`."""
+    config = load_config(None, {})
+    fake_brokers.answers = {ADDRESS: {ASKED: told_by(config)}}
+    assert compared(config, files_max=files_max)
+    assert [found.area for found in check_limits(config, files_max=files_max)] == ["files", "maps"]
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
