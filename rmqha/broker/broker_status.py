@@ -147,8 +147,7 @@ class BrokerStatus:
             "damaged_records": store.damaged_records.describe(store.min_offset) or None,
             "dropped": store.dropped or None,
             "undeliverable": _undeliverable(store.stats.undeliverable_messages) or None,
-            "damaged_halves": _damaged_halves(len(store.stats.damaged_halves)) or None,
-            "damaged_marks": _damaged_marks(len(store.stats.damaged_marks)) or None,
+            **self._transactions(),
             "hidden_messages": store.hidden_messages(),
             "deleted_early": store.cleaner.early.facts(now=self._clock()),
             **self._wall_clock(),
@@ -170,6 +169,14 @@ class BrokerStatus:
 
     def _wall_clock(self) -> dict[str, Any]:
         return {"clock_ms": self._now_ms(), "clock_jumped_s": round(self._store.cleaner.clock.jumped_ms / 1000) or None}
+
+    def _transactions(self) -> dict[str, Any]:
+        stats = self._store.stats
+        return {
+            "damaged_halves": _damaged_halves(len(stats.damaged_halves)) or None,
+            "damaged_marks": _damaged_marks(len(stats.damaged_marks)) or None,
+            "discarded_halves": stats.discarded_halves.facts(now=self._clock()),
+        }
 
     def _refusal(self) -> str:
         """Why sends are refused; a slave's role is no reason here."""

@@ -30,8 +30,9 @@ from typing import Any
 
 from rmqha.cli.dledger_verdict import LAG_MAX, why_uncommitted, why_unnoted
 from rmqha.cli.pages import Page, see
+from rmqha.cli.recent_troubles import DELETED_RECENTLY_S
 from rmqha.cli.span import span
-from rmqha.cli.verdict import DELETED_RECENTLY_S, Verdict
+from rmqha.cli.verdict import Verdict
 from rmqha.dledger.member_lists import differences
 from rmqha.logs import escaped
 

@@ -41,6 +41,7 @@ class Page(StrEnum):
     DAMAGED = "docs/operations.md, 'A damaged record'"
     DAMAGED_HALF = "docs/operations.md, 'A damaged half message'"
     DAMAGED_MARK = "docs/operations.md, 'A damaged mark of a transaction'"
+    DISCARDED = "docs/operations.md, 'Transactions that nobody ended'"
     DROPPED = "docs/operations.md, 'Records that a start cut'"
     UNDELIVERABLE = "docs/operations.md, 'A delayed message that cannot be delivered'"
     LOST_TABLES = "docs/operations.md, 'A table that is lost'"

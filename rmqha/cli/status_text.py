@@ -32,6 +32,9 @@ def render_status(facts: dict[str, Any], verdict: Verdict) -> str:
         lines.append(f"  unsafe   some sends were not answered SEND_OK{not_send_ok(unsafe)}")
     if early := facts.get("deleted_early"):
         lines.append(f"  deleted  {early['segments']:,} unexpired segments, the last {early['last_s_ago']:.0f} s ago")
+    if halves := facts.get("discarded_halves"):
+        told = f"{halves['count']:,} were discarded undecided, the last {halves['last_s_ago']:.0f} s ago"
+        lines.append(f"  halves   {told}: {Page.DISCARDED}")
     if jumped_s := facts.get("clock_jumped_s"):
         lines.append(f"  clock    {see(f'it jumped {jumped_s:,} s ahead since the start', Page.CLOCK)}")
     lines += [f"  replica  {_replica(connection)}" for connection in (facts.get("ha") or {}).get("connections", ())]

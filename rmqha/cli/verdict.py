@@ -15,6 +15,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     damaged_records  which records of the log are not what was stored, as far as pulls met them, in a sentence, or None
     dropped          which whole records the start cut from the log, in a sentence, or None
     damaged_halves   how many half messages cannot be committed, as they are damaged, in a sentence, or None
+    discarded_halves  half messages that nobody ended, and nobody is asked about any more: count, last_s_ago; or None
     damaged_marks    how many marks of ended transactions could not be read, in a sentence, or None
     undeliverable    how many delayed messages were left out, as they can never be delivered, in a sentence, or None
     hidden_messages  messages in the log whose queues have begun anew since: how many, and of ten queues; or None
@@ -71,6 +72,7 @@ from typing import Any, Final
 from rmqha.cli.dledger_verdict import judge_member
 from rmqha.cli.later_begin import begins_later
 from rmqha.cli.pages import OTHER_BYTES, Page, ended_at_no_record, page_of_trouble, refusal_of, see, waits_for
+from rmqha.cli.recent_troubles import deleted_early, discarded, topics_refused
 from rmqha.cli.span import span
 from rmqha.cli.turned_away import turned_away
 from rmqha.codec.codes import STATUS_KEY
@@ -96,8 +98,6 @@ _TROUBLE_PAGES: Final = {
 _KEPT: Final = "at SIGHUP no certificate was read again, and those of before go on to be used"
 _ACCOUNTS: Final = ("accounts_kept", "credentials_kept")
 _ACCOUNTS_KEPT: Final = "the file was not read again, what it was before counts, and no start would succeed: {}"
-DELETED_RECENTLY_S: Final = 3600.0
-TOPICS_REFUSED_RECENTLY_S: Final = 600.0
 _NOT_SEND_OK_RECENTLY_S: Final = 10.0
 _NO_SLAVES: Final = "SLAVE_NOT_AVAILABLE"
 _EXPIRES_SOON_S: Final = 3 * 24 * 3600
@@ -171,9 +171,10 @@ def judge(facts: dict[str, Any]) -> Verdict:
     troubles = [
         *_bugs_met(facts),
         *sentences,
-        *_deleted_early(facts),
+        *deleted_early(facts),
+        *discarded(facts),
         *_not_send_ok(facts),
-        *_topics_refused(facts),
+        *topics_refused(facts),
         *_expired(facts),
         *_early(facts),
     ]
@@ -205,16 +206,6 @@ def _bugs_met(facts: dict[str, Any]) -> list[str]:
     return [told.format(count, what, event) for count, what, event in met if count]
 
 
-def _deleted_early(facts: dict[str, Any]) -> list[str]:
-    early = facts.get("deleted_early")
-    if not early or early["last_s_ago"] > DELETED_RECENTLY_S:
-        return []
-    what = "segment of its log was" if early["segments"] == 1 else "segments of its log were"
-    last = f"the last {early['last_s_ago']:.0f} s ago, since its disk was too full"
-    told = f"{early['segments']:,} {what} deleted before expiry, {last}"
-    return [see(f"{told}. Make room", Page.DELETED_EARLY)]
-
-
 def _not_send_ok(facts: dict[str, Any]) -> list[str]:
     """What became of the last seconds' sends. That there were too few slaves is over once there are enough."""
     unsafe = facts.get("not_send_ok")
@@ -231,13 +222,6 @@ def not_send_ok(unsafe: dict[str, Any]) -> str:
     """For how long, until when, and how many of each."""
     counted = ", ".join(f"{status} {count:,}" for status, count in unsafe["answers"].items())
     return f" for {span(unsafe['for_s'])}, the last {unsafe['last_s_ago']:.0f} s ago: {counted}"
-
-
-def _topics_refused(facts: dict[str, Any]) -> list[str]:
-    refused = facts.get("topics_refused")
-    if not refused or refused["last_s_ago"] > TOPICS_REFUSED_RECENTLY_S:
-        return []
-    return [see(f"{refused['reason']} (refused {refused['count']:,} times)", Page.NOT_SEND_OK)]
 
 
 def _early(facts: dict[str, Any]) -> list[str]:

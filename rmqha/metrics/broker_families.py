@@ -127,6 +127,18 @@ def delayed(broker: BrokerController) -> Iterator[Metric]:
     )
 
 
+def transactions(broker: BrokerController) -> Iterator[Metric]:
+    """What waits for its producer, and what did so for too long."""
+    stats = broker.store.stats
+    yield gauge(
+        "rmqha_undecided_half_messages",
+        "Older than transactionTimeOut, and not ended, as the last round of checks found; 0 on a slave.",
+        stats.undecided_half_messages,
+    )
+    meaning = "Neither committed nor rolled back, and nobody is asked any more."
+    yield counter("rmqha_discarded_half_messages", meaning, stats.discarded_halves.count)
+
+
 def troubles(broker: BrokerController) -> Iterator[Metric]:
     """What else makes a broker degraded in `rmqha status`, and costs no message by itself."""
     store, facts, permissions = broker.store, broker.replication.facts(), broker.access.permissions

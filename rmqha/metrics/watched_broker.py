@@ -41,6 +41,7 @@ class WatchedBroker:
             parts.log,
             parts.hidden,
             parts.delayed,
+            parts.transactions,
             parts.troubles,
             parts.deleted_early,
             parts.certificate,

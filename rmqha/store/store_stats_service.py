@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import trio
 
 from rmqha.replication.role import Role
+from rmqha.store.discarded_halves import DiscardedHalves
 from rmqha.store.put_times import PutTimes
 from rmqha.store.status import PutMessageStatus
 from rmqha.store.unsafe_puts import UnsafePuts
@@ -50,6 +51,8 @@ class StoreStatsService:
         unsafe_puts: since when there are such.
         sends_refused: requests of producers that were refused before anything was put.
         undeliverable_messages: delayed messages that could not be put where they belong, and never can.
+        discarded_halves: half messages that nobody ended.
+        undecided_half_messages: older than transactionTimeOut, and not ended, as the last round of checks found.
         damaged_halves: places of half messages that were met and are damaged.
         damaged_marks: places of the marks of transactions that were met and could not be read.
         get_message_times_total_found: pulls that found messages.
@@ -69,6 +72,8 @@ class StoreStatsService:
         self.unsafe_puts: Final = UnsafePuts()
         self.sends_refused = 0
         self.undeliverable_messages = 0
+        self.discarded_halves: Final = DiscardedHalves()
+        self.undecided_half_messages = 0
         self.damaged_halves: Final = set[int]()
         self.damaged_marks: Final = set[int]()
         self.get_message_times_total_found = 0

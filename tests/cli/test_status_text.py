@@ -31,6 +31,7 @@ LOG = "  log      min 0  max 100  flushed 100  confirm 90  dispatched 90"
         ({"hidden_messages": HIDDEN}, "  hidden   7 messages in the log, of queues that have begun anew since"),
         ({"not_send_ok": UNSAFE}, "  unsafe   some sends were not answered SEND_OK for 90 s, the last 2 s ago: "),
         ({"deleted_early": {"segments": 3, "last_s_ago": 4}}, "  deleted  3 unexpired segments, the last 4 s ago"),
+        ({"discarded_halves": {"count": 3, "last_s_ago": 4}}, "  halves   3 were discarded undecided, the last 4 s"),
         ({"clock_jumped_s": 5000}, "  clock    it jumped 5,000 s ahead since the start; see docs/operations.md"),
         ({"ha": {"connections": [connection(lag_bytes=0, heard_s_ago=1.5)]}},
          "  replica  10.0.0.2:5000  in-sync  ack 90  lag 0 B, 0.5 s  20 B/s  heard 1.5 s ago"),

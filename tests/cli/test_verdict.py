@@ -65,6 +65,21 @@ def test_segments_deleted_before_their_time_are_a_trouble_for_an_hour(facts: dic
     assert "  deleted  3 unexpired segments, the last 3601 s ago" in render_status(old, judge(old)).splitlines()
 
 
+@pytest.mark.parametrize("facts", [master(), member()])
+def test_half_messages_that_were_discarded_are_a_trouble_for_an_hour(facts: dict[str, Any]) -> None:
+    before = judge(facts)
+    recent = judge(facts | {"discarded_halves": {"count": 3000, "last_s_ago": 3599.0}})
+    assert (recent.level, recent.in_sync) == ("degraded" if before.level == "ok" else before.level, before.in_sync)
+    assert recent.reasons[-1].startswith("3,000 half messages were discarded undecided")
+    assert str(Page.DISCARDED) in recent.reasons[-1]
+    one = judge(facts | {"discarded_halves": {"count": 1, "last_s_ago": 1.0}})
+    assert one.reasons[-1].startswith("1 half message was discarded undecided")
+    old = facts | {"discarded_halves": {"count": 3, "last_s_ago": 3601.0}}
+    assert judge(old) == before
+    (line,) = [line for line in render_status(old, judge(old)).splitlines() if line.startswith("  halves   3 were")]
+    assert line.endswith(f"the last 3601 s ago: {Page.DISCARDED}")
+
+
 @pytest.mark.parametrize("facts", [slave("transfer"), master(), member()])
 def test_a_store_that_failed_for_good_is_to_be_restarted(facts: dict[str, Any]) -> None:
     told = " | ".join(judge(facts | {"write_refusal": "fdatasync failed", "needs_restart": True}).reasons)

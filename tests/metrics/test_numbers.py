@@ -125,6 +125,14 @@ def test_delayed_messages_that_wait_and_for_how_long_they_do_so_too_long() -> No
     }
 
 
+def test_half_messages_that_wait_and_those_that_were_discarded() -> None:
+    stats = SimpleNamespace(undecided_half_messages=17, discarded_halves=SimpleNamespace(count=23))
+    assert told(broker_families.transactions(SimpleNamespace(store=SimpleNamespace(stats=stats)))) == {  # type: ignore[arg-type]
+        "rmqha_undecided_half_messages": 17,
+        "rmqha_discarded_half_messages_total": 23,
+    }
+
+
 def test_places_in_the_log_and_what_lies_between_them() -> None:
     assert told(broker_families.log(a_broker())) == {
         "rmqha_log_offset_bytes min": 1_000,

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 import structlog
+import trio
 
 from rmqha.broker.acl.asker import Asker
 from rmqha.broker.acl.client_access import ClientAccess
@@ -24,6 +25,7 @@ from rmqha.codec.transaction_headers import CheckTransactionStateRequestHeader
 from rmqha.errors import RemoteProtocolError
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
+from rmqha.store.discarded_halves import DiscardedHalves
 
 logger = structlog.get_logger()
 
@@ -34,9 +36,10 @@ class DefaultTransactionalMessageCheckListener:
     Where there are accounts, to one that might have sent the message: it is shown to nobody else.
     """
 
-    def __init__(self, producers: ProducerManager, access: ClientAccess) -> None:
+    def __init__(self, producers: ProducerManager, access: ClientAccess, discarded: DiscardedHalves) -> None:
         self._producers: Final = producers
         self._access: Final = access
+        self._discarded: Final = discarded
         self._lines: Final = LogLimit()
 
     def takes_question(self, half: StoredMessage) -> bool:
@@ -75,6 +78,7 @@ class DefaultTransactionalMessageCheckListener:
 
     def tell_discarded(self, half: StoredMessage, *, reason: str, not_kept: str) -> None:
         """Nobody ended it: an operator may want to know."""
+        self._discarded.note(now=trio.current_time())
         self._lines.log(
             logger.error,
             "transaction.discarded",

@@ -1,10 +1,10 @@
 """TransactionalMessageService: goes through the half messages, and has producers asked about those that nobody ended.
 
-Each round goes on where the last one ended. A half message that was ended is passed; about any other that is old enough
-its producer is asked, after it was written again at the end of the queue, so that the queue can be passed in order; one
-that is asked about for too long is put aside. RocketMQ's rules, apart from three: an offset is saved only when what
-was written again is safe, a half message stays until it really lies where it was put aside, and what has ended is
-known at once (:class:`~rmqha.broker.transaction.fates.Fates`).
+Each round goes on where the last one ended, and does what that one could not. A half message that was ended is passed;
+about any other that is old enough its producer is asked, after it was written again at the end of the queue, so that
+the queue can be passed in order; one that is asked about for too long is put aside. RocketMQ's rules, apart from three:
+an offset is saved only when what was written again is safe, a half message stays until it really lies where it was put
+aside, and what has ended is known at once (:class:`~rmqha.broker.transaction.fates.Fates`).
 
 Source: spec: remoting §2.8 (39); rocketmq-all-4.9.8 TransactionalMessageServiceImpl.java.
 """
@@ -76,6 +76,7 @@ class _Mastership:
         """The marks read of half messages from ``half_offset`` on: place of the half message to that of the mark."""
         self.fates: Final = Fates()
         self.earlier: Final = EarlierPlaces(half_offset)
+        self.undecided = 0
         self.has_learned = False
         """What masters before have ended, and written again, is known, as far as the log tells it."""
 
@@ -225,10 +226,11 @@ class TransactionalMessageService:
         while self._learned.answer(_TOLD_AT_ONCE):
             await trio.lowlevel.checkpoint()
 
-    async def check(self) -> None:
-        """One round; what cannot be done now the next one does. Nothing is done unless this broker is master."""
+    async def check(self) -> int:
+        """One round, if this broker is master; returns how many that are older than transactionTimeOut wait on."""
         if not self._role.is_master or not (mastership := self._present()).has_learned:
-            return
+            return 0
+        mastership.undecided = 0
         end = self._bridge.end_of(HALF_TOPIC)
         try:
             await self._read_marks(mastership)
@@ -237,6 +239,7 @@ class TransactionalMessageService:
             await self._save(mastership)
         except (StoreError, ProtocolError) as error:
             self._lines.log(logger.warning, "transaction.round_failed", reason=str(error))
+        return mastership.undecided
 
     def _is_present(self, mastership: _Mastership) -> bool:
         now = self._role.term, self._bridge.taken_to
@@ -330,6 +333,7 @@ class TransactionalMessageService:
             again = await self._write_again(half, checked_once_more if asks else put_off, mastership)
         except LocalProtocolError as error:
             return await self._discard(half, f"it cannot be written again: {error}")
+        mastership.undecided += again is not None
         if again is not None and asks and not mastership.fates.is_ending(again.queue_offset):
             self._listener.resolve_half_msg(again)
         return again is not None

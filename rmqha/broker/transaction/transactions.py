@@ -53,14 +53,16 @@ class Transactions:
         self._bridge: Final = TransactionalMessageBridge(store, offsets)
         service = TransactionalMessageService(
             self._bridge,
-            DefaultTransactionalMessageCheckListener(producers, access),
+            DefaultTransactionalMessageCheckListener(producers, access, store.stats.discarded_halves),
             puts=internal_puts,
             role=store.role,
             rules=rules,
             now_ms=now_ms,
         )
         self._service: Final = service
-        self._checks: Final = TransactionalMessageCheckService(service, interval_s=rules.transaction_check_interval_s)
+        self._checks: Final = TransactionalMessageCheckService(
+            service, store.stats, interval_s=rules.transaction_check_interval_s
+        )
         self._processor: Final = EndTransactionProcessor(
             service, self._bridge, topics, puts, access, role=store.role, store_host=rules.store_host, now_ms=now_ms
         )
