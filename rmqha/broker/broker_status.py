@@ -129,6 +129,7 @@ class BrokerStatus:
             "store": self._directories,
             "mapped_file_size_commit_log": config.mapped_file_size_commit_log,
             "group_clashes": self._group.clashes(now=self._clock()),
+            "lacking_slaves": self._group.lacking_slaves(now=self._clock()),
             "slave_troubles": self._group.troubles(now=self._clock()),
             "shared_ids": self._group.shared_ids(now=self._clock()),
             "flush_disk_type": config.flush_disk_type.value,

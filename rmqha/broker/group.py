@@ -36,6 +36,8 @@ _HA_PORT: Final = "haClientPort"
 _TROUBLE: Final = "haTrouble"
 """Why a slave takes nothing at present, in a sentence."""
 _TROUBLE_SIZE_MAX: Final = 300
+_LACKS: Final = "haLacksBytes"
+"""How much a slave's log lacks at its begin of what its master's has, and what has not expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class _Introduced:
     ha_client_port: str
     """Of the HA connection that it follows by; empty if it did not say."""
     trouble: str
+    lacks: int
 
 
 class ReplicationGroup:
@@ -55,6 +58,7 @@ class ReplicationGroup:
         slave_addresses: host and port of each slave's connection of this moment.
         name_slave: told host and port of a slave's HA connection, and its ``brokerName/brokerId``.
         trouble: says why this broker takes nothing of a log at present; empty if it does.
+        later: says what this log lacks at its begin (later_begin); empty or None if nothing, as far as is known.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class ReplicationGroup:
         slave_addresses: Callable[[], Iterable[tuple[str, str]]],
         name_slave: Callable[[str, int, str], None],
         trouble: Callable[[], str] = str,
+        later: Callable[[], dict[str, Any] | None] = dict,
     ) -> None:
         self._is_named: Final = "brokerName" in config.origins
         self._broker_id: Final = config.broker_id
@@ -79,6 +84,7 @@ class ReplicationGroup:
         self.slave_addresses: Final = slave_addresses
         self.name_slave: Final = name_slave
         self.trouble: Final = trouble
+        self.later: Final = later
         self._followed_from: int | None = None
         self._followed_id: int | None = None
         """The brokerId of whom this broker follows, or did; None until it says so."""
@@ -113,13 +119,15 @@ class ReplicationGroup:
         name = {"brokerName": self.broker_name} if self._is_named else {}
         if trouble := self.trouble():
             name[_TROUBLE] = trouble[:_TROUBLE_SIZE_MAX]
+        if later := self.later():
+            name[_LACKS] = str(later["bytes"])
         facts = {"brokerId": self._broker_id, "mappedFileSizeCommitLog": self._file_size, _PORT: self._listen_port}
         followed_from = {} if ha_client_port is None else {_HA_PORT: ha_client_port}
         return name | {key: str(value) for key, value in (facts | followed_from).items()}
 
     def complain(self) -> dict[str, str]:
         """The fields of a question that need not say who asks: as :meth:`introduce` if there is any trouble."""
-        return self.introduce(self._followed_from) if self.trouble() else {}
+        return self.introduce(self._followed_from) if self.trouble() or self.later() else {}
 
     def on_introduced(self, host: str, fields: Mapping[str, str], *, now: float) -> None:
         """A broker on ``host`` has said who it is. What does not belong together is logged when it is new."""
@@ -131,7 +139,7 @@ class ReplicationGroup:
         before = self._introduced.pop(where, None)
         followed_from = "" if ha_client_port is None else str(ha_client_port)
         trouble = fields.get(_TROUBLE, "")[:_TROUBLE_SIZE_MAX]
-        self._introduced[where] = _Introduced(member, now, followed_from, trouble)
+        self._introduced[where] = _Introduced(member, now, followed_from, trouble, _number(fields.get(_LACKS)) or 0)
         if trouble != ("" if before is None else before.trouble) and self._log_limit.take(now=now):
             event = "group.slave_takes_nothing" if trouble else "group.slave_takes_again"
             logger.warning(event, slave=":".join(where), name=self._name_of(member), reason=trouble)
@@ -192,6 +200,15 @@ class ReplicationGroup:
             f"{':'.join(where)} ({self._name_of(one.member)}) takes nothing, and says why: {one.trouble}"
             for where, one in self._introduced.items()
             if one.trouble and now < one.at + _TOLD_FOR_S
+        ]
+
+    def lacking_slaves(self, *, now: float) -> list[str]:
+        """Which slaves said a moment ago that their logs begin later than this one, a sentence each."""
+        return [
+            f"{':'.join(where)} ({self._name_of(one.member)}) lacks the first {one.lacks:,} bytes of this log, which "
+            "have not expired: as a master it would pass over what groups have not had of them"
+            for where, one in self._introduced.items()
+            if one.lacks and now < one.at + _TOLD_FOR_S
         ]
 
     def _name_of(self, member: GroupMember) -> str:

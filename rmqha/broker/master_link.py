@@ -192,7 +192,8 @@ class MasterLink:
         Raises:
             RemoteProtocolError: it is of another group: its offsets would hide messages.
         """
-        table = (await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, self._group.complain())).get("table") or {}
+        said = self._group.complain()
+        table = (await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, said)).get("table") or {}
         try:
             status = status_of(table) if STATUS_KEY in table else {}
             keys = {} if status else await ask_keys(client)
@@ -206,6 +207,8 @@ class MasterLink:
         ha_address, is_joined = self._ha_master(), self._is_joined()
         await self.log_source.check(client.address, process, ha_address=ha_address, is_joined=is_joined)
         self.asked, self.asked_min_offset = process, min_offset
+        if (found := self._group.complain()) and found != said:  # who waits for this slave asks its master
+            await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, found)
         return read_tables_origin(status)
 
     async def _ask_process(self, address: str) -> BrokerProcess | None:

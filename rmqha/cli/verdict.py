@@ -31,6 +31,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     mapped_file_size_commit_log
     group_clashes    what does not belong together among this broker, its master and its slaves, a sentence each
     slave_troubles   which slaves take nothing at present, and why, as they say themselves, a sentence each
+    lacking_slaves   which slaves lack what this log begins with, as they say themselves, a sentence each
     shared_ids       of each brokerId that several of its slaves have: where these listen
     put_p99_ms       of the puts of the last ten seconds, from their append to their answer; None: there were none
     requests_broken  requests that met a bug in the broker: each is in its log as request.broken, with its traceback
@@ -288,12 +289,14 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
         _silent(facts, one, named(one)) for one in connections if one["state"] == IN_SYNC and _is_late(facts, one)
     ]
     reasons += [see(told, page_of_trouble(told)) for told in facts.get("slave_troubles", ())]
+    reasons += [see(told, Page.DELETED_EARLY) for told in facts.get("lacking_slaves", ())]
     reasons += _clashes(facts)
     reasons += turned_away(facts["ha"]["refused"])
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
     in_sync = not facts.get("write_refusal") and slaves >= max(needed, 1) and current == len(connections)
-    return Verdict(level, summary, tuple(reasons), in_sync=in_sync and is_one_log)
+    is_whole = is_one_log and not facts.get("lacking_slaves")
+    return Verdict(level, summary, tuple(reasons), in_sync=in_sync and is_whole)
 
 
 def _lagging(connection: dict[str, Any]) -> str:

@@ -163,7 +163,7 @@ def troubles(broker: BrokerController) -> Iterator[Metric]:
         "group_clashes": apart,
         "slaves": broker.replication.group.troubles(now=trio.current_time()),
         "peers_unheard": facts.get("peers_unheard"),
-        "begins_later": facts.get("begins_later"),
+        "begins_later": facts.get("begins_later") or broker.replication.group.lacking_slaves(now=trio.current_time()),
         "not_learned": facts.get("not_learned"),
         "member_lists": facts.get("dledger", {}).get("member_lists"),
         "not_registered": facts.get("not_registered"),

@@ -87,7 +87,8 @@ async def test_who_begins_first_may_have_no_tables_if_another_holds_more(
         assert [decided(broker), decided(slave)] == [DECIDED] * 2
         assert [broker.store.next_queue_offset("t", number) for number in range(4)] == [30] * 4
         assert (await seen(broker, queue_id=3))[0].queue_offset == 0
-        assert (await verdict_of(master)).level == "ok"
+        (reason,) = (await verdict_of(master)).reasons
+        assert "10.0.0.3:10911 (broker-a/2) lacks the first " in reason, "it was made so"
 
 
 @PEERS
@@ -128,6 +129,7 @@ async def test_what_lacks_and_has_not_expired_is_told_also_after_a_restart(
         lacking = slave.store.min_offset
         assert (master.store.min_offset, lacking > 0) == (0, True)
         assert not (await verdict_of(pair.slave)).in_sync
+        assert not (await verdict_of(pair.master)).in_sync
     async with pair.master.broker(), pair.slave.broker():
         await trio.sleep(12)
         verdict = await verdict_of(pair.slave)
@@ -138,6 +140,28 @@ async def test_what_lacks_and_has_not_expired_is_told_also_after_a_restart(
         assert [one.accepted_by for one in found if "bytes later" in one.what] == ["--accept-later-begin"]
 
 
+async def test_its_master_says_so_too_and_at_once(pair: Pair, autojump_clock: MockClock) -> None:
+    """By the master alone goes a rolling restart: it said "in sync and whole" of one that lacked the first files."""
+    async with pair.running() as (_, slave):
+        await fill(pair.master)
+        await trio.sleep(12)
+        assert (await verdict_of(pair.master)).in_sync
+        await lose_first(slave)
+        lacking = slave.store.min_offset
+        await trio.sleep(12)
+    async with pair.master.broker():
+        async with pair.slave.broker():
+            await trio.sleep(3)
+            verdict = await verdict_of(pair.master)
+            assert (verdict.level, verdict.in_sync) == ("degraded", False)
+            (reason,) = [one for one in verdict.reasons if "10.0.0.2:10911 (broker-a/1)" in one]
+            assert f"lacks the first {lacking:,} bytes of this log, which have not expired" in reason
+        await trio.sleep(40)
+        assert "lacks the first" not in " ".join((await verdict_of(pair.master)).reasons), (
+            "it may be another one by now"
+        )
+
+
 async def test_what_lacks_there_too_is_no_lack(pair: Pair, autojump_clock: MockClock) -> None:
     async with pair.running() as (master, slave):
         await fill(pair.master)
@@ -145,6 +169,7 @@ async def test_what_lacks_there_too_is_no_lack(pair: Pair, autojump_clock: MockC
         await lose_first(master)
         await trio.sleep(12)
         assert (await verdict_of(pair.slave)).in_sync
+        assert (await verdict_of(pair.master)).in_sync
         await lose_first(slave)
         await trio.sleep(12)
         assert not (await verdict_of(pair.slave)).in_sync

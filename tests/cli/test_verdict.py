@@ -148,6 +148,7 @@ def stopped_at(error: CorruptStreamError) -> dict[str, Any]:
         (master(connection(), undeliverable="1 delayed message was left out"), Page.UNDELIVERABLE),
         (master(connection(), write_refusal="corrupt log at physical offset 5: x", needs_restart=True), Page.DAMAGED),
         (master(connection(), slave_troubles=["a/1 takes nothing"]), Page.SLAVE_FULL),
+        (master(connection(), lacking_slaves=["a/1 lacks the first 7 bytes of this log"]), Page.DELETED_EARLY),
         (master(connection(), slave_troubles=[f"a/1 says why: {NOT_WRITABLE}: pwrite"]), Page.WRITE_FAILED),
         (master(connection(), slave_troubles=[f"a/1 says why: {DivergedLogError(8, 'x')}"]), Page.DIVERGED),
         (slave("disk-full"), Page.SLAVE_FULL),

@@ -46,6 +46,7 @@ PARTS: Final[dict[str, list[tuple[str, Any]]]] = {
     "certificates": [("why_kept", "a file is bad")],
     "accounts": [("access.permissions", SimpleNamespace(not_read="a line is bad"))],
     "group_clashes": [("replication.group.clashes", lambda *, now: [f"two ids at {now}"])],
+    "begins_later": [("replication.group.lacking_slaves", lambda *, now: [f"it lacks the first bytes at {now}"])],
     "slaves": [("replication.group.troubles", lambda *, now: [f"it takes nothing at {now}"])],
 }
 """Of everything else, by kind: what is to be put where."""
@@ -61,7 +62,7 @@ def sound_broker() -> Any:
         index=SimpleNamespace(trouble=""),
         cleaner=SimpleNamespace(inodes=SimpleNamespace(trouble=""), disk_unknown=""),
     )
-    group = SimpleNamespace(clashes=lambda **_now: [], troubles=lambda **_now: [])
+    group = SimpleNamespace(clashes=lambda **_now: [], troubles=lambda **_now: [], lacking_slaves=lambda **_now: [])
     return SimpleNamespace(
         store=store,
         metadata=SimpleNamespace(trouble="", lost=[]),

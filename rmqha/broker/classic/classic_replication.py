@@ -128,8 +128,9 @@ class ClassicReplication:
     def _make_group(self) -> ReplicationGroup:
         service, refusal = self.ha_service, self._store.running_flags.refusal
         trouble = (lambda: refusal() or str(self.final_error or "")) if self._config.is_slave else str
+        later = (lambda: later_begin(self._store, self.master_link.asked_min_offset)) if self._config.is_slave else dict
         addresses, name = service.slave_addresses, service.name_slave
-        return ReplicationGroup(self._config, slave_addresses=addresses, name_slave=name, trouble=trouble)
+        return ReplicationGroup(self._config, slave_addresses=addresses, name_slave=name, trouble=trouble, later=later)
 
     def _make_master_link(self) -> MasterLink:
         ha_master, is_joined = (lambda: self._master.ha_address), self._is_joined
@@ -383,9 +384,7 @@ class ClassicReplication:
             "catch_up": self.catch_up.info(),
             "doubt": self.doubt() or None,
             "tables_not_taken": self._taken_tables.lack or None,
-            "begins_later": later_begin(self._store, self.master_link.asked_min_offset)
-            if self._config.is_slave
-            else None,
+            "begins_later": self.group.later() or None,
             "tables": asdict(self._tables_origin()),
             "peers_unheard": self.catch_up.silent_peers() if self._do_all_follow() else [],
             "unnamed_slaves": self.group.unnamed(self.catch_up.peer_ids()),
