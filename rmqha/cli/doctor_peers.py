@@ -1,7 +1,7 @@
 """``rmqha doctor``: what other brokers and name servers say. They are asked, and nothing is changed."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from rmqha.cli.pages import Page
 from rmqha.cli.store_place import other_store
 from rmqha.cli.verdict import judge, read_status
 from rmqha.codec.host import join_address
-from rmqha.config import BrokerConfig, split_told_address
+from rmqha.config import BrokerConfig, split_address, split_told_address
 from rmqha.logs import escaped
 
 Findings = Iterator[Finding]
@@ -278,6 +278,21 @@ def check_own(config: BrokerConfig, *, timeout_s: float) -> Findings:
     level = levels.get(verdict.level, FAIL)
     yield Finding(level, "status", escaped("; ".join([f"{verdict.level}: {verdict.summary}", *verdict.reasons])))
     yield from unnamed
+    yield from _next_start(config, verdict.reasons)
+
+
+def _next_start(config: BrokerConfig, reasons: Sequence[str]) -> Findings:
+    """Of a master that serves beside a slave that holds other bytes: by its next start it asks that one."""
+    apart = [reason for reason in reasons if Page.DIVERGED in reason]
+    is_asking = config.ha_peers and config.ha_catch_up_at_start is not HaCatchUp.OFF
+    if not apart or config.is_slave or config.enable_dleger_commit_log or not is_asking:
+        return
+    peers = [split_address(peer) for peer in config.ha_peers]
+    beside = [f"{host}:{port - 1} " for host, port in peers]
+    level: Level = FAIL if any(reason.startswith(tuple(beside)) for reason in apart) else WARN
+    what = "while haPeers names a slave whose log differs from its own the next start of this master fails"
+    told = f"before this one is stopped find out which log is right, and have the other begin empty: {Page.DIVERGED}"
+    yield Finding(level, "haPeers", what, told)
 
 
 def find_tenant(config: BrokerConfig, *, timeout_s: float) -> Finding | None:

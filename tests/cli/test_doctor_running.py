@@ -11,16 +11,20 @@ import pytest
 
 from rmqha.broker.main import share_descriptors
 from rmqha.cli.doctor_host import check_limits
+from rmqha.cli.doctor_peers import check_own
 from rmqha.cli.doctor_running import check_configuration, files_limit
 from rmqha.cli.finding import Finding
 from rmqha.cli.main import run
+from rmqha.cli.pages import Page
 from rmqha.cli.store_place import is_in_use, lock_holder
-from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.java_json import dumps
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.config import BrokerConfig, load_config
 from rmqha.config.java_properties import format_property
 from rmqha.config.reference import shown_config
+from rmqha.errors import DivergedLogError
+from tests.cli.facts import connection, master
 from tests.cli.fake_brokers import Answer, FakeBrokers, answer, runtime
 
 ADDRESS, ASKED = "127.0.0.1:10911", RequestCode.GET_BROKER_CONFIG
@@ -96,6 +100,33 @@ def test_connections_that_the_process_s_limit_takes_are_no_change(tmp_path: Path
     fake_brokers.answers = {ADDRESS: {ASKED: told_by(lowered)}}
     assert compared(config, files_max=2048).level == "ok"
     assert "maxConnections is" in compared(config, files_max=1 << 20).what, "a restart with that limit takes all"
+
+
+DIVERGED = f"10.0.0.2:10911 (a/1) takes nothing, and says why: {DivergedLogError(8, 'other bytes')}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "told", "levels"),
+    [
+        ({"haPeers": "10.0.0.2:10912"}, DIVERGED, ["warn", "fail"]),
+        ({"haPeers": "other:10912;10.0.0.2:10912"}, DIVERGED, ["warn", "fail"]),
+        ({"haPeers": "slave.example:10912"}, DIVERGED, ["warn", "warn"]),  # it may be that one
+        ({"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "off"}, DIVERGED, ["warn"]),
+        ({"haPeers": "10.0.0.2:10912"}, "10.0.0.2:10911 (a/1) takes nothing, and says why: no room", ["warn"]),
+        ({}, DIVERGED, ["warn"]),
+    ],
+)
+def test_of_a_master_that_runs_it_is_told_that_its_next_start_fails(
+    keys: dict[str, str], told: str, levels: list[str], fake_brokers: FakeBrokers
+) -> None:
+    """It was told when the master had been stopped, and could not be started."""
+    facts = json.dumps(master(connection(), slave_troubles=[told]))
+    fake_brokers.answers = {ADDRESS: {RequestCode.GET_BROKER_RUNTIME_INFO: answer({"table": {STATUS_KEY: facts}})}}
+    found = [*check_own(load_config(None, keys), timeout_s=1)]
+    assert [one.level for one in found] == levels
+    if len(levels) == 2:
+        assert "the next start of this master fails" in found[1].what
+        assert str(Page.DIVERGED) in found[1].next
 
 
 @pytest.mark.parametrize("files_max", [64, 1024, 8192])
