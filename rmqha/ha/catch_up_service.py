@@ -127,7 +127,8 @@ class CatchUpService:
         self._has_taken = self._started_empty = False
         self._began_at = -1
         """Where, since it had been empty at the start; -1: it had not, or is."""
-        self._told_earlier: Final = set[str]()
+        self._heard_first: Final = set[str]()
+        """Who had said where its log begins before this one began, and of whom it was told since."""
         self._may_tables_be_ahead = False
         self._hinted = trio.Event()
         self._hinted_at = -inf
@@ -255,14 +256,15 @@ class CatchUpService:
         plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
         answer = plan.beside_others(peer, answer, own_end=self._log.max_offset)
-        plan.on_answer(peer, answer, own_end=self._log.max_offset, asked_at=asked_at, now=trio.current_time())
+        is_empty, own_end, now = self._is_empty, self._log.max_offset, trio.current_time()
+        plan.on_answer(peer, answer, is_empty=is_empty, own_end=own_end, asked_at=asked_at, now=now)
         self._may_tables_be_ahead = self._may_tables_be_ahead or self._has_taken or bool(plan.refusal)
         if plan.refusal:  # at once: the disk may be slow to note it
             self._hooks.refuse_puts(plan.refusal)
         await self._longer_peers.try_to_note(self._longer_logs())
         if answer.taken_bytes or before != (peer.state, peer.reason):
             self._log_answer(peer, answer)
-        self._tell_begins_earlier(peer)
+        self._tell_begins_earlier(peer.peer, answer)
         if answer.error is not None and not was_open:
             raise answer.error
         if not plan.refusal:
@@ -270,13 +272,15 @@ class CatchUpService:
             await self._open()
         self._hooks.refuse_puts(self.refusal)
 
-    def _tell_begins_earlier(self, peer: PeerKnowledge) -> None:
+    def _tell_begins_earlier(self, peer: str, answer: PeerAnswer) -> None:
         """It was not heard when this log began like another one: what lies before that may be nowhere else."""
         if self._started_empty and not self._is_empty:
             self._started_empty, self._began_at = False, self._log.min_offset
-        if 0 <= peer.begin < self._began_at and peer.peer not in self._told_earlier:
-            self._told_earlier.add(peer.peer)
-            known = {"peer": peer.peer, "begin": peer.begin, "this_began": self._began_at}
+            self._heard_first.update(other.peer for other in self._plan.peers if other.begin >= 0)
+        begin, end = (-1, -1) if answer.begin is None or answer.end is None else (answer.begin, answer.end)
+        if 0 <= begin < min(end, self._began_at) and peer not in self._heard_first:
+            self._heard_first.add(peer)
+            known = {"peer": peer, "begin": begin, "this_began": self._began_at}
             logger.warning("catch_up.begins_earlier", **known, reason=BEGINS_EARLIER)
 
     async def _before_taking(self, peer: MasterAddress, there: LogRange | None) -> None:

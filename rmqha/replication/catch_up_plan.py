@@ -79,6 +79,7 @@ class PeerKnowledge:
         begin: where it begins, when it said last where it ends; -1 as long as it has not said so.
         broker_id: what it said last; None if it never did.
         unknown_since: the first of the questions in a row after which it was :attr:`PeerState.UNKNOWN`.
+        unknown_before_s: for so long it was that before, between starts of which none was its last.
     """
 
     peer: str
@@ -90,6 +91,7 @@ class PeerKnowledge:
     broker_id: int | None = None
     reached_at: float | None = None
     unknown_since: float | None = None
+    unknown_before_s: float = 0.0
     ask_at: float = 0.0
 
     def on_answer(self, answer: PeerAnswer, *, own_end: int, asked_at: float) -> None:
@@ -104,10 +106,7 @@ class PeerKnowledge:
             self.reason = answer.reason
         if is_news:
             self.state = answer.state
-        if self.state is not PeerState.UNKNOWN:
-            self.unknown_since = None
-        elif self.unknown_since is None:
-            self.unknown_since = asked_at
+        self._count_unknown(asked_at)
         self.begin = self.begin if answer.begin is None else answer.begin
         if answer.state is PeerState.SETTLED:
             self.end = own_end
@@ -117,6 +116,16 @@ class PeerKnowledge:
             self.end = -1  # what it said before is not true any more
         if answer.taken_bytes or (self.is_longer(own_end) and not was_longer):
             self.backoff.on_progress()
+
+    def _count_unknown(self, asked_at: float) -> None:
+        """One that ends in each of its starts is not waited for as one that is heard of for the first time."""
+        if self.state not in _PROVES_NOTHING:
+            self.unknown_since, self.unknown_before_s = None, 0.0
+        elif self.state is PeerState.UNKNOWN and self.unknown_since is None:
+            self.unknown_since = asked_at
+        elif self.state is not PeerState.UNKNOWN and self.unknown_since is not None:
+            self.unknown_before_s += asked_at - self.unknown_since
+            self.unknown_since = None
 
     def on_log_grown(self, own_end: int) -> None:
         """Another peer was asked. If that has brought all that this one said to hold, nothing is known beyond it."""
@@ -135,7 +144,7 @@ class PeerKnowledge:
 
     def may_soon_say(self, *, now: float) -> bool:
         """Whether it may say where its log begins: all may be starting at once, and it may be the last."""
-        is_news = self.unknown_since is not None and now < self.unknown_since + PATIENCE_S
+        is_news = self.unknown_since is not None and now < self.unknown_since + PATIENCE_S - self.unknown_before_s
         return self.state in _YET_TO_SAY or is_news
 
     def is_awaited(self, *, now: float) -> bool:
@@ -215,11 +224,16 @@ class CatchUpPlan:
         """
         if not is_empty or len(self.peers) == 1:
             return bool(self.refusal)
-        said = [other for other in self.peers if other.state not in _PROVES_NOTHING]
-        if len(said) < self.answers_needed or any(other.may_soon_say(now=now) for other in self.peers):
+        if self._yet_to_say(now=now):
             return False
         firsts = self._firsts(own_end=own_end)
         return bool(self.refusal) and (peer in firsts or not firsts)
+
+    def _yet_to_say(self, *, now: float) -> list[str]:
+        """Whom an empty log waits for before it begins like any: see :meth:`takes_from`."""
+        silent = [peer for peer in self.peers if peer.state in _PROVES_NOTHING]
+        is_enough = len(self.peers) - len(silent) >= self.answers_needed
+        return [peer.peer for peer in silent if not is_enough or peer.may_soon_say(now=now)]
 
     def _firsts(self, *, own_end: int) -> list[PeerKnowledge]:
         """Those that an empty log may begin like; none: nobody is known to be longer."""
@@ -254,14 +268,20 @@ class CatchUpPlan:
         reason = f"its log begins {begin}, and what lies before that is awaited of {', '.join(others)}"
         return replace(answer, state=PeerState.LONGER, reason=reason, error=None)
 
-    def on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, *, own_end: int, asked_at: float, now: float) -> None:
-        """Take in what asking ``peer`` since ``asked_at`` has brought; ``own_end`` is the local log's end after it."""
+    def on_answer(
+        self, peer: PeerKnowledge, answer: PeerAnswer, *, is_empty: bool, own_end: int, asked_at: float, now: float
+    ) -> None:
+        """Take in what asking ``peer`` since ``asked_at`` has brought.
+
+        ``is_empty`` says whether the local log is so after it, and ``own_end`` where it ends.
+        """
         peer.on_answer(answer, own_end=own_end, asked_at=asked_at)
         self.began_empty = self.began_empty and not answer.taken_bytes
         for other in self.peers:
             if other is not peer:
                 other.on_log_grown(own_end)
-        self._decide(own_end=own_end, now=now)
+        awaited = self._yet_to_say(now=now) if is_empty and len(self.peers) > 1 else []
+        self._decide(own_end=own_end, now=now, awaited=awaited)
         peer.ask_at = now + self._pause_s(peer, own_end)
 
     @property
@@ -289,9 +309,9 @@ class CatchUpPlan:
             return _WATCH_S
         return _ASK_AGAIN_S if self.is_open else peer.backoff.next_pause_s()
 
-    def _decide(self, *, own_end: int, now: float) -> None:
+    def _decide(self, *, own_end: int, now: float, awaited: Sequence[str] = ()) -> None:
         longer = [peer for peer in self.peers if peer.is_longer(own_end)]
-        self.refusal = _why_longer(longer, own_end) or ("" if self.is_open else self._why_closed(now))
+        self.refusal = _why_longer(longer, own_end, awaited) or ("" if self.is_open else self._why_closed(now))
         self.is_open = self.is_open or not self.refusal
 
     def _why_closed(self, now: float) -> str:
@@ -311,11 +331,13 @@ class CatchUpPlan:
         return f"asking {', '.join(awaited)} what this log may have lost" if awaited else ""
 
 
-def _why_longer(longer: Sequence[PeerKnowledge], own_end: int) -> str:
-    """Empty if nobody is longer."""
+def _why_longer(longer: Sequence[PeerKnowledge], own_end: int, awaited: Sequence[str]) -> str:
+    """Empty if nobody is longer; before anything of theirs is fetched those that are ``awaited`` have to be heard."""
+    say = "says where its log begins" if len(awaited) == 1 else "say where their logs begin"
+    fetched = f"once {', '.join(awaited)} of haPeers {say}" if awaited else "first"
     return "; ".join(
         f"{peer.peer} holds messages beyond this log's end, {own_end}"
         + (f" (up to {peer.end})" if peer.end > own_end else "")
-        + (f": {peer.reason}" if peer.reason else ", which are fetched first")
+        + (f": {peer.reason}" if peer.reason else f", which are fetched {fetched}")
         for peer in longer
     )

@@ -113,6 +113,41 @@ async def test_who_comes_late_is_waited_for_as_long_as_sends_wait(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("data", [b"", DATA[: 2 * FILE]])
+@ORDERS
+async def test_who_has_said_where_its_log_begins_has_nothing_that_is_missing(
+    order: tuple[int, int], data: bytes, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Of one without a log, or with one that only touches, it was told that what it holds could be had by a restart."""
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, MemoryLog.holding(data) if data else MemoryLog())
+    await peers.add(nursery, beginning_at(2))
+    with capture_logs() as lines:
+        catch_up = start_catch_up(nursery, peers.network, log, *peers.named(order), probe_peer=peers.probe)
+        assert await opened_within(catch_up, 60.0)
+        await trio.sleep(60.0)
+    assert log.min_offset == 2 * FILE
+    assert "catch_up.begins_earlier" not in {line["event"] for line in lines}
+    nursery.cancel_scope.cancel()
+
+
+@ORDERS
+async def test_one_that_comes_late_and_empty_lacks_nothing(
+    order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, MemoryLog())
+    await peers.add(nursery, beginning_at(2))
+    peers.away.add(empty := min(peers.ranges))
+    with capture_logs() as lines:
+        catch_up = start_catch_up(nursery, peers.network, log, *peers.named(order), probe_peer=peers.probe)
+        assert await opened_within(catch_up, 60.0)
+        peers.away.remove(empty)
+        await trio.sleep(60.0)
+    assert "catch_up.begins_earlier" not in {line["event"] for line in lines}
+    nursery.cancel_scope.cancel()
+
+
 @ORDERS
 async def test_logs_that_only_touch_are_not_joined(
     order: tuple[int, int], nursery: trio.Nursery, autojump_clock: MockClock

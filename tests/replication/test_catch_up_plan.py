@@ -20,9 +20,9 @@ class Plan:
 
     def answer(self, peer: str, state: PeerState, *, end: int | None = None, **more: object) -> float:
         """Returns the pause before this peer is asked again."""
-        known = self._known(peer)
+        known, own_end = self._known(peer), self.own_end
         answer = PeerAnswer(state, end=end, **more)  # type: ignore[arg-type]
-        self.plan.on_answer(known, answer, own_end=self.own_end, asked_at=self.now, now=self.now)
+        self.plan.on_answer(known, answer, is_empty=own_end == 0, own_end=own_end, asked_at=self.now, now=self.now)
         return known.ask_at - self.now
 
     def takes_from(self, peer: str, *, is_empty: bool = True) -> bool:
@@ -218,6 +218,34 @@ def test_an_empty_log_waits_a_moment_for_a_peer_that_does_not_answer() -> None:
     assert plan.takes_from("late")
     plan.answer("early", PeerState.LONGER, begin=0, end=300)
     assert not plan.takes_from("late")
+
+
+def test_who_ends_in_each_of_its_starts_is_not_waited_for_without_end() -> None:
+    """It was heard of anew each time: all that another one held was left there."""
+    plan, begun_at = Plan("late", "early"), 1000.0
+    plan.own_end = 0
+    plan.answer("late", PeerState.LONGER, begin=250, end=300)
+    while not plan.takes_from("late"):
+        state = PeerState.STARTING if (plan.now - begun_at) % 10 >= 5 else PeerState.UNKNOWN
+        plan.answer("early", state, was_reached=False)
+        plan.now += 1
+        assert plan.now < begun_at + 10 * PATIENCE_S
+    assert plan.now >= begun_at + PATIENCE_S
+    plan.answer("early", PeerState.LONGER, begin=0, end=300)
+    plan.answer("early", PeerState.LONGER, was_reached=False)
+    assert plan.plan.peers[1].unknown_before_s == 0
+
+
+def test_who_is_waited_for_before_anything_is_fetched_is_named() -> None:
+    plan = Plan("late", "early", answers_needed=2)
+    plan.own_end = 0
+    plan.answer("early", PeerState.UNKNOWN, was_reached=False)
+    plan.answer("late", PeerState.LONGER, begin=250, end=300)
+    held = "late holds messages beyond this log's end, 0 (up to 300), which are fetched "
+    assert plan.plan.refusal == f"{held}once early of haPeers says where its log begins"
+    plan.answer("early", PeerState.SETTLED, end=0)
+    plan.answer("late", PeerState.LONGER, begin=250, end=300)
+    assert plan.plan.refusal == f"{held}first"
 
 
 @pytest.mark.parametrize("needed", [1, 2])
