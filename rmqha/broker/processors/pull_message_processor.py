@@ -36,6 +36,7 @@ from rmqha.codec.route import MASTER_ID, PERM_READ
 from rmqha.errors import RemoteProtocolError
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.replication.role import RoleKind
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import GetMessageResult, GetMessageStatus
 
@@ -218,7 +219,7 @@ class PullMessageProcessor:
                 self._answer(connection, request, header, group=group, result=result, code=code)
                 return
             header = replace(header, queue_offset=result.next_begin_offset)
-        if self._is_late(code) and self._replication.follows_tables:
+        if self._is_for_the_master(code):
             deadline = min(deadline, trio.current_time() + _MASTER_LIVES_S)
         elif self._is_late(code) and header.queue_offset < result.min_offset:
             deadline = min(deadline, trio.current_time() + _NEVER_HERE_S)
@@ -250,6 +251,10 @@ class PullMessageProcessor:
     def _is_late(self, code: ResponseCode) -> bool:
         """Whether this slave lacks what the consumer asks for: it would ask again and again without a pause."""
         return code == ResponseCode.PULL_OFFSET_MOVED and not self._role.is_master
+
+    def _is_for_the_master(self, code: ResponseCode) -> bool:
+        """Whether this slave lacks it, and its master, which has it, is there."""
+        return self._is_late(code) and self._role.kind is RoleKind.SLAVE and self._replication.follows_tables
 
     def _hold(  # noqa: PLR0917 - what a held pull needs, passed on once
         self,
@@ -346,12 +351,11 @@ class PullMessageProcessor:
             connection.respond(request, code)
             return
         next_begin_offset = result.next_begin_offset
+        suggested = MASTER_ID if self._is_for_the_master(code) else self._suggest_which_broker_id(result, group)
         if self._is_late(code) or (code == ResponseCode.SUCCESS and connection.has_too_many_answers):
             # A slave may be behind the consumer: it never sends anybody back (spec: remoting §6, trap 33).
             code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
-        fields = PullMessageResponseHeader(
-            self._suggest_which_broker_id(result, group), next_begin_offset, result.min_offset, result.max_offset
-        )
+        fields = PullMessageResponseHeader(suggested, next_begin_offset, result.min_offset, result.max_offset)
         response = RemotingCommand(
             code,
             request.opaque,
@@ -373,7 +377,8 @@ class PullMessageProcessor:
         if not result.views:
             return group.broker_id
         last = self._store.physical_offset_of(result.views[-1])
-        is_far = self._store.max_offset - last > rules.far_behind_bytes and last < self._replication.held_elsewhere()
+        has_slave = not self._role.is_master or last < self._replication.held_elsewhere()  # a slave goes on with it
+        is_far = self._store.max_offset - last > rules.far_behind_bytes and has_slave
         return group.which_broker_when_consume_slowly if is_far else group.broker_id
 
 
