@@ -42,9 +42,11 @@ async def test_they_come_when_they_are_due_and_once(machine: Machine, autojump_c
             await trio.sleep(55)
             assert await bodies(client) == [b"3"]
             assert told(broker, 4) == "0,3"
+            assert broker.schedule.waiting == {1: 0, 2: 0, 4: 3}
             await trio.sleep(10)
             assert await bodies(client) == [b"3", b"0", b"1", b"2"]
             assert told(broker, 4) == "3,3"
+            assert broker.schedule.waiting == {1: 0, 2: 0}
     (line,) = [line for line in logs if line["event"] == "schedule.level_gone"]
     assert (line["log_level"], line["delay_level"], line["waiting"]) == ("warning", 4, 3)
     with capture_logs() as logs:

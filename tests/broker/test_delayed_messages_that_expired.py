@@ -38,6 +38,7 @@ async def test_those_behind_them_come_when_they_are_due(
             broker.store.cleaner.execute_delete_files_manually()
             await trio.sleep(60)
             assert broker.store.queues.range_of(SCHEDULE_TOPIC, 0) == (count + 1, count + 2)
+            assert broker.schedule.waiting == {1: 1, 2: 0}
             if not restarts:
                 await trio.sleep(301)
                 assert await second(machine) == b"stays"

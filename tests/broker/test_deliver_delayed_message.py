@@ -15,6 +15,7 @@ from rmqha.codec.host import parse_host
 from rmqha.codec.record.encoder import PreparedRecord, prepare
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.record.message import decode_message
+from rmqha.errors import StoreReadError
 from rmqha.store.status import AppendResult, GetMessageResult, GetMessageStatus, PutMessageStatus
 
 HOST: Final = parse_host("10.0.0.1:10911")
@@ -51,6 +52,7 @@ class Store:
     due_ms: int = 0
     """When the messages are due; each a millisecond after the one before."""
     reads: int = 0
+    is_queue_unreadable: bool = False
 
     @property
     def queues(self) -> "Store":
@@ -67,6 +69,8 @@ class Store:
 
     def units(self, index: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Of what lies before FIRST the file is gone."""
+        if self.is_queue_unreadable:
+            raise StoreReadError(OSError(5, "injected"), operation="pread", path="/q")
         places = range(index, min(index + count, self.end)) if index >= FIRST else ()
         return iter([(1000 * number, 100, self.due_ms + number) for number in places])
 
@@ -211,3 +215,13 @@ async def test_for_how_long_the_next_one_has_been_due(
     with trio.move_on_after(10):
         await level.deliver()
     assert level.task.overdue_s == overdue_s
+
+
+async def test_a_level_whose_queue_cannot_be_read_is_overdue_still(autojump_clock: MockClock) -> None:
+    """It has stopped; by the number it had nothing to deliver."""
+    store = Store(due_ms=NOW_MS - 5000)
+    level = Level(store, Puts([0] * 1000))
+    for store.is_queue_unreadable in (False, True):
+        with trio.move_on_after(10):
+            await level.deliver()
+        assert level.task.overdue_s == 4.997

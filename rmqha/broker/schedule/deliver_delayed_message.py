@@ -120,18 +120,19 @@ class DeliverDelayedMessageTask:
         if self._offset < first:
             self._pass_over_deleted(first)
         queue = self._store.queues.find(SCHEDULE_TOPIC, self._queue_id)
-        self._due_ms = None
         if queue is None or self._offset >= end:
+            self._due_ms = None
             return 0, _IDLE_S if self._offset >= end else _SOON_S
-        now_ms, due = self._now_ms(), 0
+        now_ms, due, idle_s, due_ms = self._now_ms(), 0, _SOON_S, None
         for _, _, deliver_timestamp_ms in queue.units(self._offset, min(self._at_once, end - self._offset)):
             left_ms = deliver_timestamp_ms - now_ms
             if 0 < left_ms <= self._delay_ms:
-                return due, min(left_ms / 1000, _SOON_S)
-            if not due:
-                self._due_ms = deliver_timestamp_ms
+                idle_s = min(left_ms / 1000, _SOON_S)
+                break
+            due_ms = deliver_timestamp_ms if due_ms is None else due_ms
             due += 1
-        return due, _SOON_S
+        self._due_ms = due_ms
+        return due, idle_s
 
     def _pass_over_deleted(self, first: int) -> None:
         if self._offset:

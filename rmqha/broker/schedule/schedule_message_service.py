@@ -80,8 +80,15 @@ class ScheduleMessageService:
     @property
     def waiting(self) -> dict[int, int]:
         """By level, how many messages are not delivered; of one that is configured no more only if there are some."""
-        levels = dict.fromkeys(range(1, len(self._delay_levels_ms) + 1), 0) | dict(self._offsets)
-        return {level: max(0, self._end_of(level) - offset) for level, offset in levels.items()}
+        configured = range(1, len(self._delay_levels_ms) + 1)
+        levels = dict.fromkeys(configured, 0) | dict(self._offsets)
+        counts = {level: self._count_waiting(level, offset) for level, offset in levels.items()}
+        return {level: count for level, count in counts.items() if count or level in configured}
+
+    def _count_waiting(self, level: int, offset: int) -> int:
+        """What has expired is passed over, and does not count."""
+        first, end = self._store.queues.readable_range_of(SCHEDULE_TOPIC, delay_level2_queue_id(level))
+        return max(0, end - max(first, offset))
 
     def _end_of(self, level: int) -> int:
         return self._store.get_max_offset_in_queue(SCHEDULE_TOPIC, delay_level2_queue_id(level))
