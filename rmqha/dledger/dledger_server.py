@@ -135,7 +135,7 @@ class DLedgerServer:
         self._push_service: Final = PushService(self.pusher, self.rpc, waiting)
         self.membership: Final = self._make_membership()
         if self.membership.former == () and len(ids) > 1:
-            self._standing.listen_first(_LISTENS_LEAKS * options.elector.leak_s, now=now)
+            self._standing.listen_first(_LISTENS_LEAKS * options.elector.leak_s, ids - {self._id}, now=now)
         self._role_log: Final = RoleLog(self._id)
         self._stopping: Final = trio.Event()
 
@@ -248,6 +248,7 @@ class DLedgerServer:
     def _on_change(self, peer: str) -> None:
         self._push_service.on_change(peer)
         self.membership.lists.ask(peer)
+        self._standing.on_change(peer)
         if self.pusher.checker is not None:
             self.elector.prove()  # who has come learns at once whom to follow
             self._maintainer.wakeup()

@@ -5,6 +5,7 @@ members of Java's are cut to it (spec: dledger §4.4). So
 
 * a leader that so many refuse to be cut to that no majority is left, and that has committed nothing, gives up;
 * who has entries, and no note of whose they are, listens first: where others have a leader, it finds out by following.
+  Not beside members that have none, if so many that they would elect one of themselves: its entries would be left out.
 
 Whose log is found to be the leader's may stand at once.
 
@@ -12,6 +13,7 @@ DLedger's leads on, and stands at once.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -56,16 +58,37 @@ class Standing:
         self._wakeup = wakeup
         self._stands_from = -inf
         self._is_away = False
+        self._listens_to = frozenset[str]()
+        """The other members, while this one listens first."""
+        self._empty: set[str] = set()
+        """Which of these have no entries, nor a leader."""
         self._looks_at = 0.0
         self._refused_by: set[str] = set()
         """Who told that it keeps what this leader, in its present term, wants to have cut."""
         self._term = -1
         self._lines: Final = LogLimit(burst=3)
 
-    def listen_first(self, for_s: float, *, now: float) -> None:
-        """This member has entries, and nobody noted whose they are: let those go first who know."""
+    def listen_first(self, for_s: float, others: frozenset[str], *, now: float) -> None:
+        """This member has entries, and nobody noted whose they are: let those of ``others`` go first who know."""
         self._stay_away_until(now + for_s)
+        self._listens_to = others
         logger.info("dledger.listens_first", for_s=for_s, reason="it has entries, and no note of who its members are")
+
+    def on_change(self, peer: str) -> None:
+        """``peer`` is connected, or is not any more: does it have entries that this member could displace?"""
+        if self._is_away and peer in self._listens_to:
+            self._ask(peer, partial(self._on_told, peer))
+
+    def _on_told(self, peer: str, response: MetadataResponse | None) -> None:
+        status = None if response is None else response.rmqha_status
+        if response is None or status is None or not self._listens_to:
+            return
+        is_empty = status.end_index == -1 and response.leader_id is None
+        self._empty = self._empty | {peer} if is_empty else self._empty - {peer}
+        if len(self._empty) >= (len(self._listens_to) + 1) // 2:  # with this member they are a majority
+            logger.info("dledger.listens_no_more", empty=sorted(self._empty), reason="they know of no entries")
+            self._is_away, self._stands_from, self._listens_to = False, -inf, frozenset()
+            self._wakeup()
 
     def _stay_away_until(self, until: float) -> None:
         self._stands_from, self._is_away = until, True
@@ -84,7 +107,7 @@ class Standing:
     def step(self, *, now: float) -> None:
         """Look who refuses."""
         if self._is_away and (now >= self._stands_from or self._pusher.handler.has_leaders_log):
-            self._stands_from, self._is_away = -inf, False
+            self._stands_from, self._is_away, self._listens_to = -inf, False, frozenset()
             self._wakeup()
         if self._is_away or self._pusher.checker is None or now < self._looks_at:
             return

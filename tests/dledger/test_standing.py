@@ -1,7 +1,9 @@
 """When a leader gives up, and when a member does not stand: a table of who refuses, and what is committed."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ from rmqha.codec.dledger_wire import MemberStatus, MetadataResponse
 from rmqha.dledger.membership import MEMBERS_FILE
 from rmqha.dledger.standing import Standing
 from tests.dledger.servers import STORE, ServerGroup
+from tests.sim.sim_disk import SimDisk
 
 TERM = 7
 INHERITED = 40
@@ -149,3 +152,63 @@ async def test_a_group_without_entries_does_not_listen(nursery: trio.Nursery, au
     begun_at = trio.current_time()
     await group.wait_leader()
     assert trio.current_time() - begun_at < 10
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+@pytest.mark.parametrize("gap_s", [0, 2])
+@pytest.mark.parametrize("order", [("n0", "n1", "n2"), ("n1", "n0", "n2")])
+async def test_beside_empty_members_the_only_one_with_entries_stands_at_once(
+    order: tuple[str, ...], gap_s: int, is_noted: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Most members are lost for good. While it listened the empty ones elected one of them: its log was left out."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(*[b"ours"] * 5)
+    await group.wait_same()
+    await trio.sleep(3)
+    for name, member in group.members.items():
+        member.kill()
+        if name != "n0":
+            member.disk = SimDisk(random.Random(name), latency_s=(0.0005, 0.002))
+        elif not is_noted:
+            member.disk.mount().unlink(f"{STORE}/dledger-{name}/{MEMBERS_FILE}")
+    for name in order:
+        await group.members[name].start()
+        await trio.sleep(gap_s)
+    assert await group.wait_leader() == "n0"
+    await group.append(b"again")
+    await group.wait_same()
+
+
+def answer(*, end_index: int = -1, leader_id: str | None = None) -> MetadataResponse:
+    return MetadataResponse(leader_id=leader_id, rmqha_status=MemberStatus(end_index=end_index))
+
+
+@pytest.mark.parametrize(
+    ("told", "listens"),
+    [
+        ({"a": answer(), "b": answer(end_index=3)}, False),
+        ({"a": answer(end_index=3), "b": answer(end_index=3)}, True),
+        ({"a": answer(leader_id="b"), "b": answer(end_index=3)}, True),  # it follows, and has yet to be sent them
+        ({"a": MetadataResponse(), "b": None}, True),  # one of Java's does not say so
+        ({"a": answer()}, False),
+        ({"a": answer(), "b": answer(end_index=3), "c": answer(end_index=3), "d": answer(end_index=3)}, True),
+        ({"a": answer(), "b": answer(end_index=3), "c": answer(), "d": answer(end_index=3)}, False),
+    ],
+)
+def test_who_listens_does_so_to_members_with_entries(told: dict[str, MetadataResponse | None], listens: bool) -> None:
+    woken, store = list[str](), SimpleNamespace(member_state=None)
+    standing = Standing(
+        store,  # type: ignore[arg-type]
+        SimpleNamespace(checker=None),  # type: ignore[arg-type]
+        ask=lambda peer, on_answer: on_answer(told[peer]),
+        wakeup=lambda: woken.append("woken"),
+    )
+    for peer in told:
+        standing.on_change(peer)
+    assert standing.may_stand(now=0), "it does not listen first"
+    standing.listen_first(12.0, frozenset(told), now=0)
+    for peer in told:
+        standing.on_change(peer)
+    assert (standing.may_stand(now=11), bool(woken)) == (not listens, not listens)
+    assert standing.due_at == (12 if listens else inf)
