@@ -72,9 +72,12 @@ def places_of_config(path: Path) -> LogPlaces:
     return places
 
 
-def not_readable(error: StoreReadError, places: LogPlaces) -> Exception:
-    """What to raise where a file of the log cannot be read: of one that this user may not read nothing is known."""
+def not_readable(error: StoreReadError | PermissionError, root: str) -> Exception:
+    """What to raise where a file of the log cannot be read: of one that this user may not read nothing is known.
+
+    ``root`` is the store, or, where not even that is known, what was named.
+    """
     if error.errno not in {errno.EACCES, errno.EPERM}:
         return error
-    hint = f"run it as the owner of {places.root}: 'sudo -u USER rmqha log verify ...'"
+    hint = f"run it as the owner of {root}: 'sudo -u USER rmqha log verify ...'"
     return NothingThereError(f"nothing was verified: {error}", hint=hint)

@@ -57,11 +57,13 @@ def verify(ctx: click.Context, store: str | None, *, path: Path | None, queues: 
 
     if (store is None) == (path is None):
         raise click.UsageError("name a STORE, or its broker.conf with --config: one of them")
-    places = places_of_config(path) if path is not None else places_of_store(str(store))
+    root = store or f"the store of {path}"
     try:
+        places = places_of_config(path) if path is not None else places_of_store(str(store))
+        root = places.root
         verified = verify_logs(places, queues=queues)
-    except StoreReadError as error:
-        raise not_readable(error, places) from error
+    except (StoreReadError, PermissionError) as error:
+        raise not_readable(error, root) from error
     if not places.member and (member := member_directory(places.root)):
         click.echo(f"Note: only the old commitlog is checked; its group's entries: {Path(member).parent}", err=True)
     render = _as_json if output == "json" else _as_text

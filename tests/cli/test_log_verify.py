@@ -265,6 +265,27 @@ def test_what_may_not_be_read_is_not_called_bad(
     assert (f"run it as the owner of {store}" in told) == (code == 2)
 
 
+@pytest.mark.parametrize("named_by", ["store", "config"])
+def test_nor_is_a_store_whose_directory_is_closed(
+    named_by: str, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a service's user mostly is: it ended with 1, and a bare errno."""
+    store, conf = unpack("basic", tmp_path), tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={store}\nallowInsecure=true\n")
+    is_dir = Path.is_dir
+
+    def forbidden(self: Path) -> bool:
+        if store in self.parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return is_dir(self)
+
+    monkeypatch.setattr(Path, "is_dir", forbidden)
+    assert run(["log", "verify", *([str(store)] if named_by == "store" else ["-c", str(conf)])]) == 2
+    told = capsys.readouterr().err
+    assert "nothing was verified: [Errno 13] Permission denied: " in told
+    assert "run it as the owner of " in told
+
+
 @pytest.mark.parametrize("arguments", [[], ["store", "-c", "broker.conf"]])
 def test_a_store_or_a_broker_conf_is_named(arguments: list[str], capsys: Output) -> None:
     assert run(["log", "verify", *arguments]) == 2
