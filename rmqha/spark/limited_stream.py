@@ -4,7 +4,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 
 from rmqha.spark.commit_log import CommitLog
 from rmqha.spark.confirmed import confirmed_end_or
-from rmqha.spark.partitions import check_still_there
+from rmqha.spark.partitions import check_still_there, planned
 from rmqha.spark.position import Position, position_at
 from rmqha.spark.source_options import SourceOptions
 from rmqha.spark.stream import LogStreamReader, Offsets
@@ -19,6 +19,9 @@ class RmqhaStreamReader(LogStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         """The ends of the next batch, at most ``limit`` bytes after ``start`` over all brokers together."""
+        return planned(lambda: self._next_ends(start, limit))
+
+    def _next_ends(self, start: Offsets, limit: ReadLimit) -> Offsets:
         share = limit.max_bytes // len(self._source.logs) if isinstance(limit, ReadMaxBytes) else None
         ends: Offsets = {}
         for broker, begin in self._begins(start).items():

@@ -19,7 +19,7 @@ from rmqha.spark.confirmed import NoReplicaError
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt
-from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, read_task
+from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, planned, read_task
 from rmqha.spark.position import PlannedEnd, Position, from_json, position_at
 from rmqha.spark.report import ReadReport
 from rmqha.spark.source_options import MAX_BYTES_PER_TRIGGER, SourceOptions
@@ -62,6 +62,9 @@ class LogStreamReader(spark.DataSourceStreamReader):
             StoreError: nobody says what replicas hold, and that is to be asked for; or no slave has taken anything, and
                 it is to start at the end of what they hold.
         """
+        return planned(self._starts)
+
+    def _starts(self) -> Offsets:
         starts = {}
         for broker, uri in self._source.logs.items():
             log = open_log(uri)
@@ -101,12 +104,15 @@ class LogStreamReader(spark.DataSourceStreamReader):
 
         A batch that is repeated is cut the same, on however many cores: a sink may know rows again by their task.
         """
+        return planned(lambda: self._plan(start, end))
+
+    def _plan(self, start: Offsets, end: Offsets) -> Sequence[LogPartition]:
         tasks: list[LogTask] = []
         begins = self._begins(start)
-        for broker, planned in self._positions(end).items():
+        for broker, known_end in self._positions(end).items():
             log = self._log(broker)
             begin = check_still_there(log, begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
-            stop = check_still_there(log, planned, fail_on_data_loss=self._source.fail_on_data_loss)
+            stop = check_still_there(log, known_end, fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes or SPLIT_BYTES, self._source.partitions_min
             tasks += plan_tasks(
@@ -116,7 +122,7 @@ class LogStreamReader(spark.DataSourceStreamReader):
                 options=options,
                 split_bytes=split_bytes,
                 tasks_min=tasks_min,
-                planned_end=PlannedEnd.of(log, planned.anchor),
+                planned_end=PlannedEnd.of(log, known_end.anchor),
             )
         return [LogPartition(task) for task in tasks]
 
@@ -155,4 +161,7 @@ class UnlimitedStreamReader(LogStreamReader):
 
     def latestOffset(self, _start: object = None, _limit: object = None) -> Offsets:  # noqa: N802
         """The ends of the logs."""
+        return planned(self._ends)
+
+    def _ends(self) -> Offsets:
         return {broker: position_at(log := self._log(broker), log.end).as_json() for broker in self._source.logs}

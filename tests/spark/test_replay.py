@@ -18,7 +18,7 @@ from pyarrow.fs import LocalFileSystem
 
 from rmqha.errors import ConfigError, StoreError, StoreLockedError
 from rmqha.spark import OnCorrupt, ReadOptions, decoder, iter_batches
-from rmqha.spark.commit_log import open_log
+from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.partitions import plan_tasks
 from rmqha.spark.queue_pruning import count_topics
 from rmqha.spark.replay import (
@@ -742,6 +742,21 @@ def test_an_output_with_the_name_of_an_output_s_notes_is_refused(log: LogWriter,
     with pytest.raises(ConfigError, match="named as the notes of an output are"):
         run(log.root, tmp_path / "_rmqha")
     assert not (tmp_path / "_rmqha").exists()
+
+
+def test_a_file_that_expires_while_a_run_is_planned_ends_no_run(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed, and gone when it was looked into: a bare FileNotFoundError."""
+    first, second, *_ = sorted((log.root / "commitlog").iterdir())
+    start_at = CommitLog.start_at
+
+    def expires(self: CommitLog, position: int) -> int:
+        first.unlink(missing_ok=True)
+        return start_at(self, position)
+
+    monkeypatch.setattr(CommitLog, "start_at", expires)
+    assert run(log.root, tmp_path / "out").begin == int(second.name)
 
 
 def test_closed_files_are_archived_one_after_the_other(log: LogWriter, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
+from rmqha.spark.commit_log import CommitLog
 from rmqha.spark.datasource import RmqhaReader
 from rmqha.spark.limited_stream import RmqhaStreamReader
 from rmqha.spark.position import from_json
@@ -376,3 +377,22 @@ def test_a_stream_of_a_dledger_log_goes_on_with_what_is_committed(spark: "SparkS
         run()
         rows = spark.read.parquet(str(tmp_path / "out")).collect()
         assert sorted(row["physicalOffset"] for row in rows) == messages[: committed + 1]
+
+
+def test_a_file_that_expires_while_a_batch_is_planned_ends_no_stream(
+    log: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed, and gone when it was looked into: a bare FileNotFoundError, after which the query was over."""
+    first, second, *_ = sorted((log.root / "commitlog").iterdir())
+    start_at = CommitLog.start_at
+
+    def expires(self: CommitLog, position: int) -> int:
+        first.unlink(missing_ok=True)
+        return start_at(self, position)
+
+    monkeypatch.setattr(CommitLog, "start_at", expires)
+    stream = reader(log.root)
+    start = stream.initialOffset()
+    assert places(start) == {"broker": int(second.name)}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert offsets_between(stream, start, end) == [at for at in log.offsets if at >= int(second.name)]

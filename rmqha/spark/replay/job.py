@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
-from rmqha.spark.partitions import plan_tasks
+from rmqha.spark.partitions import plan_tasks, planned
 from rmqha.spark.position import Anchor, PlannedEnd, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning, count_topics
 from rmqha.spark.replay.manifest import Manifest, differing_options, encode, kept_options
@@ -65,16 +66,14 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
     with output.locked():
         last = output.last_manifest()
         output.recover(last)
-        log = open_log(options.store)
-        confirmed = confirmed_end(log, options.masters)
-        begin, end = _range(options, last, log, confirmed=confirmed)
+        log, confirmed, begin, end = planned(partial(_look, options, last))
         unfinished = log.unfinished if confirmed == log.end else _UNCONFIRMED
         report = ReplayReport(begin, end, unfinished=unfinished, is_first=last is None)
         if begin < end:
-            planned = last_record_before(log, end)
+            anchor = last_record_before(log, end)
             with output.staging() as staging:
                 runner = _started(options, report, progress or _nobody, start)
-                tasks = _plan(options, log, staging, report=report, planned=planned, parallelism=runner.parallelism)
+                tasks = _plan(options, log, staging, report=report, anchor=anchor, parallelism=runner.parallelism)
                 results = _run(tasks, progress=progress or _nobody, runner=runner) if tasks else []
                 if tasks and (planned_end := tasks[0].log.planned_end) is not None:
                     planned_end.check()
@@ -85,7 +84,7 @@ def replay(options: ReplayOptions, progress: OnProgress | None = None, *, start:
                 report.unmatched = [topic for topic in missing if not output.has_topic(topic)]
             if last is not None and last.end.lacks_files(log):
                 report.corrupt.insert(0, CorruptRange(begin, log.min_offset, "deleted before it was replayed"))
-            anchor = planned if report.end == end else last_record_before(log, report.end)
+            anchor = anchor if report.end == end else last_record_before(log, report.end)
             anchor = anchor or (last.end.anchor if last else None)
             manifest = encode(options, report, Position(report.end, anchor, blank_behind(log, report.end)))
             _commit(output, report, manifest)
@@ -121,6 +120,13 @@ def _check_apart(options: ReplayOptions) -> None:
 def _absolute(path_or_uri: str) -> str:
     """Tasks may run elsewhere than in this directory."""
     return path_or_uri if "://" in path_or_uri else os.path.abspath(path_or_uri)  # noqa: PTH100 - strings, as URIs
+
+
+def _look(options: ReplayOptions, last: Manifest | None) -> tuple[CommitLog, int, int, int]:
+    """The log, up to where replicas hold it, and where this run begins and ends."""
+    log = open_log(options.store)
+    confirmed = confirmed_end(log, options.masters)
+    return log, confirmed, *_range(options, last, log, confirmed=confirmed)
 
 
 def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, confirmed: int) -> tuple[int, int]:
@@ -184,7 +190,7 @@ def _plan(
     staging: str,
     *,
     report: ReplayReport,
-    planned: Anchor | None,
+    anchor: Anchor | None,
     parallelism: int,
 ) -> list[ReplayTask]:
     """Some tasks for each core. Damage is collected first and judged at the end, so that all of it is reported."""
@@ -200,7 +206,7 @@ def _plan(
         split_bytes=_task_bytes(
             report.end - report.begin, parallelism, topics=count_topics(*open_filesystem(options.store), read)
         ),
-        planned_end=PlannedEnd.of(log, planned),
+        planned_end=PlannedEnd.of(log, anchor),
     )
     return [ReplayTask(task, staging, options.format, written) for task in logs]
 
