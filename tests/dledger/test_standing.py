@@ -110,7 +110,7 @@ def test_who_has_been_cut_meanwhile_does_not_count() -> None:
 async def test_whose_log_is_found_to_be_the_leader_s_stands_at_once() -> None:
     leader = Leader({"a": True, "b": True}, {"a": TERM, "b": TERM})
     standing = leader.standing()
-    standing.listen_first(12, now=100)
+    standing.listen_first(12, frozenset({"a", "b"}), now=100)
     standing.step(now=101)
     assert (standing.may_stand(now=101), leader.wakeups) == (False, 0)
     leader.handler.has_leaders_log = True
