@@ -59,8 +59,8 @@ class Replication(Protocol):
         """Consumers may be shown what lies before it: it cannot vanish any more, as far as the nodes promise."""
         ...
 
-    def held_elsewhere(self) -> int:
-        """Another node holds what lies before it, as far as is known here; 0 if none does."""
+    def held_elsewhere(self, broker_id: int) -> int:
+        """The node with that id holds what lies before it, as far as is known here; 0 if that is nothing."""
         ...
 
     def refusal(self) -> str:

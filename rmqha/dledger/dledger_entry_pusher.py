@@ -17,6 +17,8 @@ from rmqha.dledger.push_entry import PushEntryRequest, PushEntryResponse
 from rmqha.dledger.quorum_ack_checker import AppendFuture, QuorumAckChecker, Tell
 
 Token = TypeVar("Token")
+_NEARLY: Final = 1000
+"""Entries; who lacks more is behind."""
 _Code = DLedgerResponseCode
 
 
@@ -122,6 +124,14 @@ class DLedgerEntryPusher(Generic[Token]):
         """A follower's answer to one of ``dispatchers``' requests."""
         if peer in self.dispatchers:
             self.dispatchers[peer].on_answer(request, response, now=now)
+
+    @property
+    def have_all_nearly_all(self) -> bool:
+        """Whether each member has all but the last of what is committed, as far as this leader knows; else false."""
+        if self.checker is None:
+            return False
+        least = min((self.checker.water_mark(peer) for peer in self.dispatchers), default=-1)
+        return least >= self._store.committed_index - _NEARLY
 
     @property
     def unreadable(self) -> str:

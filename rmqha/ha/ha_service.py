@@ -228,6 +228,10 @@ class HAService:
         """The largest acknowledgement of any live connection; 0 without one."""
         return self._in_sync.push2_slave_max_offset()
 
+    def reported_of(self, name: str) -> int:
+        """What the slave of that name, ``brokerName/brokerId``, holds; 0 if none that may be it is connected."""
+        return self._in_sync.reported_of(name)
+
     def name_slave(self, host: str, port: int, name: str) -> None:
         """The slave whose connection comes from ``port`` of ``host`` is called ``name``, as a broker there says."""
         where = SlaveIdentity(host).host, str(port)

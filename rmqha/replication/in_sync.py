@@ -112,6 +112,15 @@ class InSyncReplicas:
         """The largest report of any live connection, 0 without one."""
         return max((replica.reported for replica in self._reported()), default=0)
 
+    def reported_of(self, name: str) -> int:
+        """What the slave of that name has reported; of those that have said no name any may be it: the least of them.
+
+        0 if no live slave can be it.
+        """
+        named = [one.reported for one in self._reported() if one.who.name == name]
+        unnamed = [one.reported for one in self._reported() if not one.who.name]
+        return max(named) if named else min(unnamed, default=0)
+
     def is_slave_ok(self, next_offset: int) -> bool:
         """Whether enough live slaves are close enough to be worth waiting for.
 

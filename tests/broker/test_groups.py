@@ -477,7 +477,8 @@ async def test_a_group_that_is_far_behind_is_sent_to_a_slave_that_has_what_it_re
     held_elsewhere: int, broker_id: str, machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is new, or stands still, would send it back, or hold it up."""
-    monkeypatch.setattr(ClassicReplication, "held_elsewhere", lambda _self: held_elsewhere)
+    held = {4: held_elsewhere}
+    monkeypatch.setattr(ClassicReplication, "held_elsewhere", lambda _self, broker_id: held.get(broker_id, 1 << 30))
     async with machine.broker(slaveReadEnable="true", accessMessageInMemoryMaxRatio="0"), member_of(machine, "a") as a:
         await update_group(a, {"groupName": "g", "brokerId": 3, "whichBrokerWhenConsumeSlowly": 4})
         for _ in range(2):

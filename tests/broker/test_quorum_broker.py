@@ -77,7 +77,7 @@ class Quorum:
     def confirmed_offset(self) -> int:
         return self._log.confirmed
 
-    def held_elsewhere(self) -> int:
+    def held_elsewhere(self, _broker_id: int) -> int:
         return self._log.confirmed
 
     def refusal(self) -> str:

@@ -93,3 +93,21 @@ def test_the_log_of_who_leads_is_the_group_s_once_a_majority_has_it() -> None:
     pusher.checker.update_peer_water_mark("n1", 1)
     pusher.advance(now=0)
     assert pusher.handler.diverged is None
+
+
+def test_whether_all_have_nearly_all_that_is_committed() -> None:
+    """Who reads from any of the others would be sent back, and here again, by one that lacks what it reads."""
+    store = leader(SimDisk(latency_s=(0, 0)).mount())
+    pusher = DLedgerEntryPusher[int](store, frozenset({"n0", "n1", "n2"}), options=pusher_options(acks_flushed=False))
+    assert not pusher.have_all_nearly_all, "it does not lead"
+    put(store, *[b"x"] * 1500)
+    lead(store, 2)
+    assert pusher.begin_leading()
+    assert pusher.checker is not None
+    store.update_committed_index(2, 1400)
+    pusher.checker.update_peer_water_mark("n1", 1499)
+    assert not pusher.have_all_nearly_all
+    pusher.checker.update_peer_water_mark("n2", 399)
+    assert not pusher.have_all_nearly_all
+    pusher.checker.update_peer_water_mark("n2", 400)
+    assert pusher.have_all_nearly_all

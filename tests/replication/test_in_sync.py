@@ -176,3 +176,26 @@ def test_what_may_be_one_slave_is_one_acknowledgement(peers: list[tuple[str, str
 
 def test_addresses() -> None:
     assert (host_of("10.0.0.1:99"), host_of("[fd00::1]:99")) == ("10.0.0.1", "fd00::1")
+
+
+@pytest.mark.parametrize(
+    ("slaves", "held"),
+    [
+        ([], 0),
+        ([("b/1", 500)], 500),
+        ([("b/1", 500), ("b/2", 900)], 500),
+        ([("b/2", 900)], 0),
+        ([("b/1", 500), ("b/1", 700)], 700),  # the old connection, and the new one
+        ([("b/1", -1), ("b/2", 900)], 0),
+        ([("", 300)], 300),  # of RocketMQ: it says no name
+        ([("", 300), ("", 900)], 300),
+        ([("", 300), ("b/1", 500)], 500),
+        ([("", 300), ("b/2", 900)], 300),
+    ],
+)
+def test_what_the_slave_of_a_name_has_reported(slaves: list[tuple[str, int]], held: int) -> None:
+    """Any that has said no name may be it."""
+    made = InSyncReplicas(2, 1000)
+    for number, (name, reported) in enumerate(slaves):
+        connect(made, f"10.0.0.{number}:1", reported, name=name)
+    assert made.reported_of("b/1") == held

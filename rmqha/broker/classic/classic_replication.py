@@ -248,9 +248,9 @@ class ClassicReplication:
         """What is flushed here, or what enough live slaves hold (decision 4)."""
         return self.ha_service.group_transfer.held_offset if self._waits_for_slaves else self._store.flushed.value
 
-    def held_elsewhere(self) -> int:
-        """As :meth:`Replication.held_elsewhere`: what the slave that has most has reported."""
-        return self.ha_service.push2_slave_max_offset
+    def held_elsewhere(self, broker_id: int) -> int:
+        """As :meth:`Replication.held_elsewhere`: what that slave has reported."""
+        return self.ha_service.reported_of(f"{self.group.broker_name}/{broker_id}")
 
     def refusal(self) -> str:
         """As :meth:`Replication.refusal`: too few replicas are there."""

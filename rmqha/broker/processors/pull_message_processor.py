@@ -377,9 +377,12 @@ class PullMessageProcessor:
         if not result.views:
             return group.broker_id
         last = self._store.physical_offset_of(result.views[-1])
-        has_slave = not self._role.is_master or last < self._replication.held_elsewhere()  # a slave goes on with it
-        is_far = self._store.max_offset - last > rules.far_behind_bytes and has_slave
-        return group.which_broker_when_consume_slowly if is_far else group.broker_id
+        other = group.which_broker_when_consume_slowly
+        is_far = self._store.max_offset - last > rules.far_behind_bytes  # a slave goes on with it
+        return other if is_far and self._has_what_follows(other, last) else group.broker_id
+
+    def _has_what_follows(self, broker_id: int, offset: int) -> bool:
+        return not self._role.is_master or offset < self._replication.held_elsewhere(broker_id)
 
 
 def _no_topic(topic: str) -> str:
