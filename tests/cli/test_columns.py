@@ -22,7 +22,7 @@ TOPIC: Final = {
     "topicFilterType": "MULTI_TAG", "topicSysFlag": 1,
 }  # fmt: skip
 MEMBER: Final = {"clientId": "c@1", "clientAddr": "10.0.0.7:5000", "language": "JAVA", "version": 399}
-FOR_MEMBERS: Final = ("broker_address", "process", "counted")
+FOR_MEMBERS: Final = ("broker_address", "process", "counted", "refused_term")
 MESSAGE: Final = MessageExt(
     topic="t", queue=MessageQueue("t", "a", 2), queue_offset=301, body=b"body", tags="tag", keys=("k1", "k2"),
     properties={"x": "y"}, msg_id="ID", offset_msg_id="OFFSETID", flag=303, sys_flag=304,
