@@ -62,6 +62,15 @@ def test_a_longer_peer_is_waited_for_though_it_goes_away(needed: int) -> None:
     assert plan.plan.refusal == ""
 
 
+@pytest.mark.parametrize("state", [PeerState.UNKNOWN, PeerState.STARTING])
+def test_who_shows_nothing_that_is_missing_is_asked_less_and_less_often(state: PeerState) -> None:
+    """Only one that turns out to be longer is asked at once."""
+    plan = Plan("a", answers_needed=1)
+    pauses = [plan.answer("a", state, was_reached=False, reason="no answer") for _ in range(5)]
+    assert pauses == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert plan.answer("a", PeerState.LONGER, end=200) == 0.0
+
+
 def test_a_peer_that_was_rebuilt_empty_holds_no_more() -> None:
     plan = Plan("a")
     plan.answer("a", PeerState.LONGER, end=200)
