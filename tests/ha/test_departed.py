@@ -71,6 +71,23 @@ async def test_losing_the_only_slave_is_one_warning_and_its_return_one_line(
     nursery.cancel_scope.cancel()
 
 
+async def test_how_long_slaves_are_missed_counts_from_the_start(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A machine's clock began long before."""
+    network = MemoryNetwork()
+    await trio.sleep(1000)
+    service = await start_master(nursery, network, MemoryLog.holding(DATA), ha_options(in_sync_replicas=2))
+    await trio.sleep(5)
+    assert service.info().below_needed_s == pytest.approx(5)
+    slave = await slave_from("10.0.0.2", nursery, network, service)
+    assert service.info().below_needed_s is None
+    slave.stream.close()
+    await trio.sleep(3)
+    assert service.info().below_needed_s == pytest.approx(3, abs=0.2)
+    nursery.cancel_scope.cancel()
+
+
 async def test_one_that_was_behind_when_it_left_is_behind_since_then_until_it_has_caught_up(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -115,6 +132,24 @@ async def test_what_came_while_it_was_away_counts_from_its_leaving_until_it_has_
     await trio.sleep(2)
     (here,) = service.info().connections
     assert round(here.lag_s) == 2
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("names", [("pair/1", "pair/1"), ("pair/1", "pair/2"), ("", "")])
+async def test_a_slave_is_left_behind_by_none_of_its_connections_if_one_has_everything(
+    nursery: trio.Nursery, autojump_clock: MockClock, names: tuple[str, str]
+) -> None:
+    """The one that it had before may still be open; without its name that one may be another slave's."""
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log, ha_options(in_sync_replicas=2))
+    await slave_from("10.0.0.2", nursery, network, service, name=names[0])
+    log.extend(DATA)
+    slave = await slave_from("10.0.0.2", nursery, network, service, name=names[1])
+    await slave.report(2 * len(DATA))
+    with capture_logs() as logs:
+        await service.take_leave()
+    left = [entry for entry in logs if entry["event"] == "ha_service.slave_left_behind"]
+    assert len(left) == (0 if names == ("pair/1", "pair/1") else 1)
     nursery.cancel_scope.cancel()
 
 
