@@ -197,6 +197,24 @@ async def test_a_long_comparison_that_brought_nothing_is_no_progress(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_master_that_does_not_turn_away_who_is_ahead_is_left(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its slave would hold one connection more with every attempt."""
+    network, master = MemoryNetwork(), RawMaster()
+    await nursery.start(master.run, network)
+
+    async def probe(_address: MasterAddress) -> LogRange:
+        return LogRange(0, 100, checks_reports=True)
+
+    client = start_slave(nursery, network, MemoryLog.holding(DATA), master.port, probe_master=probe)
+    await trio.sleep(60.0)
+    assert client.info().state is ClientState.AHEAD
+    assert len(master.streams) > 2
+    assert sum(ended_at is None for ended_at in master.ended_at) <= 1
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_master_of_another_group_is_not_even_asked_for_its_log(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -1,0 +1,49 @@
+"""One question to a peer, and what it says to those that go on without its answer."""
+
+import pytest
+import trio
+
+from rmqha.ha.catch_up import PeerAsker
+from rmqha.ha.ha_client import MasterAddress
+from rmqha.replication.catch_up_plan import PeerState
+from rmqha.replication.master_session import LogRange
+from tests.fakes import MemoryNetwork
+from tests.memory_log import MemoryLog, records
+from tests.settings import ha_client_options
+
+DATA = records([b"x" * 100] * 4)
+GONE = MasterAddress("gone", 1)
+
+
+async def nothing(*_: object, **__: object) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("known", "takes", "state", "end"),
+    [
+        (PeerState.LONGER, True, PeerState.LONGER, None),
+        (PeerState.LONGER, False, PeerState.UNKNOWN, len(DATA)),
+        (PeerState.UNKNOWN, True, PeerState.UNKNOWN, len(DATA)),
+        (PeerState.UNKNOWN, False, PeerState.UNKNOWN, len(DATA)),
+    ],
+)
+async def test_who_says_that_it_is_longer_no_more_is_waited_for_only_where_its_tables_are_to_be_taken(
+    known: PeerState, takes: bool, state: PeerState, end: int | None
+) -> None:
+    """It says so by remoting, and its HA port is not there to be compared with."""
+
+    async def probe(_: MasterAddress) -> LogRange:
+        await trio.lowlevel.checkpoint()
+        return LogRange(0, len(DATA))
+
+    asker = PeerAsker(
+        MemoryLog.holding(DATA),
+        MemoryNetwork(),
+        options=ha_client_options(),
+        probe_peer=probe,
+        before_taking=nothing,
+        take_tables=nothing,
+    )
+    answer = await asker.ask(GONE, known=known, takes=takes, are_sends_refused=True)
+    assert (answer.state, answer.end, answer.taken_bytes) == (state, end, 0)
