@@ -236,6 +236,16 @@ async def test_of_two_peers_on_one_host_both_have_to_tell_before_it_may_take_ove
         assert bool(takes_back.why_withheld_from(asks_from)) == is_withheld
 
 
+async def test_who_has_told_may_take_over_what_is_here_though_another_has_yet_to_tell() -> None:
+    """All that it knew is here; with one that stays away it would follow without tables for ever."""
+    takes_back = taking_back(Tables(), lost={"topics.json": "it is gone"}, peers=["10.0.0.2:10912", "10.0.0.3:10912"])
+    await takes_back.note_loss()
+    await takes_back.take(MasterAddress("10.0.0.2", 10912), LogRange(0, 100, checks_reports=True), is_longer=False)
+    assert "10.0.0.3:10912 of haPeers have yet to tell" in takes_back.why_awaited()
+    withheld = [bool(takes_back.why_withheld_from(f"10.0.0.{number}")) for number in (2, 3, 4)]
+    assert withheld == [False, True, True]
+
+
 async def test_what_is_taken_later_has_to_be_settled_before_the_loss_is_forgotten(
     nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,18 +19,19 @@ def machine() -> Machine:
     return Machine(SimNet(), "10.0.0.1", TIMES)
 
 
+@pytest.mark.parametrize(("body_size", "properties_size"), [(64_000, 1500), (100, 33_000)])
 @pytest.mark.parametrize(
     ("topic", "first"), [("t", ""), ("t" * 100, ""), ("t" * 127, f"{CHECK_IMMUNITY_TIME}\x015\x02")]
 )
 async def test_the_largest_half_message_is_asked_about_and_committed(
-    machine: Machine, topic: str, first: str, autojump_clock: MockClock
+    machine: Machine, topic: str, first: str, body_size: int, properties_size: int, autojump_clock: MockClock
 ) -> None:
     """As it is when it is written again, with all that is noted of it, and under the name of its own topic."""
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
-        for size in range(1500, 0, -10):
+        for size in range(properties_size, 0, -10):
             request = half_request(b"k", b=topic, properties=f"{first}P\x01" + "v" * size)
-            request.body = bytes(64_000)
+            request.body = bytes(body_size)
             sent = await producer.ask(request)
             if sent.code == ResponseCode.SUCCESS:
                 break
@@ -40,7 +41,7 @@ async def test_the_largest_half_message_is_asked_about_and_committed(
         ended = await producer.end(again, COMMIT)
         assert ended is not None
         assert ended.code == ResponseCode.SUCCESS, ended.remark
-        assert [len(message.body) for message in await seen(broker, topic=topic)] == [64_000]
+        assert [len(message.body) for message in await seen(broker, topic=topic)] == [body_size]
 
 
 async def test_what_only_rocketmq_writes_holds_nothing_up(machine: Machine, autojump_clock: MockClock) -> None:
