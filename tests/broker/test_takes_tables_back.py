@@ -246,6 +246,18 @@ async def test_who_has_told_may_take_over_what_is_here_though_another_has_yet_to
     assert withheld == [False, True, True]
 
 
+async def test_a_group_without_an_offset_is_told_so_a_minute_after_the_start(autojump_clock: MockClock) -> None:
+    """It would wait for ever for a peer that does not come back."""
+    await trio.sleep(1000)
+    takes_back = taking_back(Tables(), lost={"topics.json": "it is gone"})
+    await takes_back.note_loss()
+    await trio.sleep(59)
+    assert "until 60 s after the start" in takes_back.why_offsets_unknown
+    await trio.sleep(2)
+    assert takes_back.why_offsets_unknown == ""
+    assert takes_back.why_awaited()
+
+
 async def test_what_is_taken_later_has_to_be_settled_before_the_loss_is_forgotten(
     nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
