@@ -258,6 +258,24 @@ async def test_a_group_without_an_offset_is_told_so_a_minute_after_the_start(aut
     assert takes_back.why_awaited()
 
 
+@pytest.mark.parametrize(("begun_before", "begun_to"), [(-1, 100), (50, 50)])
+async def test_where_it_began_to_serve_without_tables_outlasts_a_start(
+    begun_before: int, begun_to: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """What was decided since is later than what a peer still has to tell."""
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    await notes.lost.make_in_thread()
+    takes_back = taking_back(Tables(), notes=notes)
+    metadata: Any = takes_back._metadata
+    metadata.has_decided, metadata.found = False, TablesOrigin(are_told=True, log_end=40, begun_to=begun_before)
+    await takes_back.note_loss()
+    assert takes_back.origin.begun_to == begun_before
+    nursery.start_soon(takes_back.finish, nothing, lambda: False)
+    await trio.sleep(60)
+    assert takes_back.origin.begun_to == begun_to
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_is_taken_later_has_to_be_settled_before_the_loss_is_forgotten(
     nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
