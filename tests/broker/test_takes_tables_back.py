@@ -258,6 +258,14 @@ async def test_a_group_without_an_offset_is_told_so_a_minute_after_the_start(aut
     assert takes_back.why_awaited()
 
 
+@pytest.mark.parametrize("had_topics", [True, False])
+async def test_a_start_without_tables_is_noted_before_any_are_made(had_topics: bool) -> None:
+    """Ended at once, the next start would take what clients made in between for this group's tables."""
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    await taking_back(Tables(), notes=notes, had_topics=had_topics).note_loss()
+    assert (notes.taking.look(), notes.lost.look()) == (not had_topics, not had_topics)
+
+
 @pytest.mark.parametrize(("begun_before", "begun_to"), [(-1, 100), (50, 50)])
 async def test_where_it_began_to_serve_without_tables_outlasts_a_start(
     begun_before: int, begun_to: int, nursery: trio.Nursery, autojump_clock: MockClock
