@@ -266,6 +266,18 @@ async def test_a_start_without_tables_is_noted_before_any_are_made(had_topics: b
     assert (notes.taking.look(), notes.lost.look()) == (not had_topics, not had_topics)
 
 
+@pytest.mark.parametrize("there", [LogRange(0, 200, checks_reports=True), None], ids=["told", "untold"])
+async def test_an_empty_log_s_tables_are_noted_as_lost_before_a_longer_peer_s_are_taken(there: LogRange | None) -> None:
+    """Others that are away may know more: the next start has to ask them, too."""
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    takes_back = taking_back(Tables(), notes=notes, begin=100, had_topics=False)
+    await takes_back.note_loss()
+    assert not notes.lost.look()
+    with nullcontext() if there else pytest.raises(RemoteProtocolError, match="nothing answers"):
+        await takes_back.take(PEER, there, is_longer=True)
+    assert notes.lost.look()
+
+
 @pytest.mark.parametrize(("begun_before", "begun_to"), [(-1, 100), (50, 50)])
 async def test_where_it_began_to_serve_without_tables_outlasts_a_start(
     begun_before: int, begun_to: int, nursery: trio.Nursery, autojump_clock: MockClock
