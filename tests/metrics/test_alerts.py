@@ -297,6 +297,7 @@ async def test_two_masters_take_each_other_s_place(promtool: str, tmp_path: Path
         ({"rmqha_topics_refused_total": 1.0}, "RmqhaTopicsRefused"),
         ({"rmqha_pops_refused_total": 1.0}, "RmqhaPopsRefused"),
         ({"rmqha_discarded_half_messages_total": 1.0}, "RmqhaTransactionsGivenUp"),
+        ({"rmqha_delayed_overdue_seconds": 61.0}, "RmqhaDelayedOverdue"),
         ({"process_max_fds": 1.0}, "RmqhaDescriptors"),
         ({"rmqha_requests_broken_total": 1.0}, "RmqhaBug"),
         ({"rmqha_recovering": 1.0}, "RmqhaRecovering"),
