@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
+from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.topic_config import TopicConfig, decode_attributes
-from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header
@@ -44,13 +44,14 @@ class TopicAdminProcessor:
     def __init__(
         self,
         store: DefaultMessageStore,
-        topics: TopicConfigManager,
+        metadata: MetadataService,
         stats: BrokerStatsManager,
         *,
         answers: AnswersInTurns,
     ) -> None:
         self._store: Final = store
-        self._topics: Final = topics
+        self._metadata: Final = metadata
+        self._topics: Final = metadata.topics
         self._stats: Final = stats
         self._answers: Final = answers
         self._lines: Final = LogLimit()
@@ -77,9 +78,14 @@ class TopicAdminProcessor:
         self._answer(connection, request, header.topic, partial(self._update, config, connection.peer))
 
     def delete_topic(self, connection: Connection, request: RemotingCommand) -> None:
-        """215: forget a topic and its consume queues; what the log holds of it goes with the log's files."""
+        """215: forget a topic and its consume queues; what the log holds of it goes with the log's files.
+
+        One that is not known while the tables are yet to be taken back would come with them all the same.
+        """
         topic = decode_header(TopicRequestHeader, request).topic
         self._check(topic)
+        if self._topics.select(topic) is None and (why := self._metadata.why_withheld()):
+            raise RemoteProtocolError(f"topic {topic} is not known here yet: {why}")
         self._answer(connection, request, topic, partial(self._delete, topic, connection.peer))
 
     def _answer(
