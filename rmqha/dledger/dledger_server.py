@@ -248,7 +248,7 @@ class DLedgerServer:
     def _on_change(self, peer: str) -> None:
         self._push_service.on_change(peer)
         self.membership.lists.ask(peer)
-        self._standing.on_change(peer)
+        self._standing.on_change(peer, now=trio.current_time())
         if self.pusher.checker is not None:
             self.elector.prove()  # who has come learns at once whom to follow
             self._maintainer.wakeup()

@@ -5,7 +5,7 @@ members of Java's are cut to it (spec: dledger §4.4). So
 
 * a leader that so many refuse to be cut to that no majority is left, and that has committed nothing, gives up;
 * who has entries, and no note of whose they are, listens first: where others have a leader, it finds out by following.
-  Not beside members that have none, if so many that they would elect one of themselves: its entries would be left out.
+  Not where all that it hears have none, if with it they are a majority: they would elect one of themselves.
 
 Whose log is found to be the leader's may stand at once.
 
@@ -28,6 +28,8 @@ from rmqha.log_limit import LogLimit
 logger = structlog.get_logger()
 
 _LOOK_INTERVAL_S: Final = 1.0
+_ANSWERS_WITHIN_S: Final = 0.1
+"""Who is connected; members that are empty need longer to elect one of themselves."""
 _STAYS_AWAY_S: Final = 30.0
 """Time for the others to miss the leader, and to elect one of them; if they cannot, it may be they who are wrong."""
 
@@ -60,8 +62,13 @@ class Standing:
         self._is_away = False
         self._listens_to = frozenset[str]()
         """The other members, while this one listens first."""
+        self._unheard: set[str] = set()
+        """Which of these are asked, and have yet to answer."""
         self._empty: set[str] = set()
-        """Which of these have no entries, nor a leader."""
+        """Which have no entries, nor a leader."""
+        self._full: set[str] = set()
+        """Which have some, or one, or do not say."""
+        self._judges_at = inf
         self._looks_at = 0.0
         self._refused_by: set[str] = set()
         """Who told that it keeps what this leader, in its present term, wants to have cut."""
@@ -74,21 +81,33 @@ class Standing:
         self._listens_to = others
         logger.info("dledger.listens_first", for_s=for_s, reason="it has entries, and no note of who its members are")
 
-    def on_change(self, peer: str) -> None:
+    def on_change(self, peer: str, *, now: float) -> None:
         """``peer`` is connected, or is not any more: does it have entries that this member could displace?"""
         if self._is_away and peer in self._listens_to:
+            self._unheard.add(peer)
+            self._judges_at = now + _ANSWERS_WITHIN_S
             self._ask(peer, partial(self._on_told, peer))
 
     def _on_told(self, peer: str, response: MetadataResponse | None) -> None:
+        self._unheard.discard(peer)
         status = None if response is None else response.rmqha_status
-        if response is None or status is None or not self._listens_to:
+        for found in (self._empty, self._full):
+            found.discard(peer)
+        if response is not None:
+            is_empty = status is not None and status.end_index == -1 and response.leader_id is None
+            (self._empty if is_empty else self._full).add(peer)
+
+    def _judge(self, *, now: float) -> None:
+        """All that are connected are heard before one of them counts: who has entries may be the last to answer."""
+        self._judges_at = now + _ANSWERS_WITHIN_S if self._unheard else inf
+        if self._unheard or self._full or len(self._empty) < (len(self._listens_to) + 1) // 2:
             return
-        is_empty = status.end_index == -1 and response.leader_id is None
-        self._empty = self._empty | {peer} if is_empty else self._empty - {peer}
-        if len(self._empty) >= (len(self._listens_to) + 1) // 2:  # with this member they are a majority
-            logger.info("dledger.listens_no_more", empty=sorted(self._empty), reason="they know of no entries")
-            self._is_away, self._stands_from, self._listens_to = False, -inf, frozenset()
-            self._wakeup()
+        logger.info("dledger.listens_no_more", empty=sorted(self._empty), reason="they know of no entries")
+        self._stand()
+
+    def _stand(self) -> None:
+        self._stands_from, self._is_away, self._listens_to, self._judges_at = -inf, False, frozenset(), inf
+        self._wakeup()
 
     def _stay_away_until(self, until: float) -> None:
         self._stands_from, self._is_away = until, True
@@ -101,14 +120,15 @@ class Standing:
     def due_at(self) -> float:
         """See :class:`~rmqha.dledger.push_service.Waiting`."""
         if self._is_away:
-            return self._stands_from
+            return min(self._stands_from, self._judges_at)
         return inf if self._pusher.checker is None else self._looks_at
 
     def step(self, *, now: float) -> None:
         """Look who refuses."""
         if self._is_away and (now >= self._stands_from or self._pusher.handler.has_leaders_log):
-            self._stands_from, self._is_away, self._listens_to = -inf, False, frozenset()
-            self._wakeup()
+            self._stand()
+        elif self._is_away and now >= self._judges_at:
+            self._judge(now=now)
         if self._is_away or self._pusher.checker is None or now < self._looks_at:
             return
         self._looks_at = now + _LOOK_INTERVAL_S

@@ -184,31 +184,109 @@ def answer(*, end_index: int = -1, leader_id: str | None = None) -> MetadataResp
     return MetadataResponse(leader_id=leader_id, rmqha_status=MemberStatus(end_index=end_index))
 
 
+HAS_SOME = answer(end_index=3)
+
+
 @pytest.mark.parametrize(
     ("told", "listens"),
     [
-        ({"a": answer(), "b": answer(end_index=3)}, False),
-        ({"a": answer(end_index=3), "b": answer(end_index=3)}, True),
-        ({"a": answer(leader_id="b"), "b": answer(end_index=3)}, True),  # it follows, and has yet to be sent them
-        ({"a": MetadataResponse(), "b": None}, True),  # one of Java's does not say so
+        ({"a": answer(), "b": answer()}, False),
+        ({"a": answer(), "b": None}, False),  # b is not there
         ({"a": answer()}, False),
-        ({"a": answer(), "b": answer(end_index=3), "c": answer(end_index=3), "d": answer(end_index=3)}, True),
-        ({"a": answer(), "b": answer(end_index=3), "c": answer(), "d": answer(end_index=3)}, False),
+        ({"a": None, "b": None}, True),
+        ({"a": answer(), "b": HAS_SOME}, True),  # b may have what was acknowledged since
+        ({"b": HAS_SOME, "a": answer()}, True),
+        ({"a": HAS_SOME, "b": HAS_SOME}, True),
+        ({"a": answer(leader_id="b"), "b": answer()}, True),  # it follows, and has yet to be sent them
+        ({"a": answer(), "b": MetadataResponse()}, True),  # one of Java's does not say so
+        ({"a": answer(), "b": answer(), "c": None, "d": None}, False),
+        ({"a": answer(), "b": None, "c": None, "d": None}, True),
+        ({"a": answer(), "b": answer(), "c": HAS_SOME, "d": answer()}, True),
     ],
 )
-def test_who_listens_does_so_to_members_with_entries(told: dict[str, MetadataResponse | None], listens: bool) -> None:
-    woken, store = list[str](), SimpleNamespace(member_state=None)
-    standing = Standing(
-        store,  # type: ignore[arg-type]
-        SimpleNamespace(checker=None),  # type: ignore[arg-type]
-        ask=lambda peer, on_answer: on_answer(told[peer]),
-        wakeup=lambda: woken.append("woken"),
-    )
+async def test_who_listens_does_so_unless_all_that_it_hears_are_empty(
+    told: dict[str, MetadataResponse | None], listens: bool
+) -> None:
+    standing, asked, woken = listening(told)
     for peer in told:
-        standing.on_change(peer)
-    assert standing.may_stand(now=0), "it does not listen first"
-    standing.listen_first(12.0, frozenset(told), now=0)
-    for peer in told:
-        standing.on_change(peer)
+        standing.on_change(peer, now=0)
+    assert standing.due_at == 0.1
+    asked.answer()
+    standing.step(now=0.1)
     assert (standing.may_stand(now=11), bool(woken)) == (not listens, not listens)
     assert standing.due_at == (12 if listens else inf)
+
+
+async def test_who_has_yet_to_answer_is_awaited() -> None:
+    """The one that has entries may be the last to say so."""
+    standing, asked, _ = listening({"a": answer(), "b": HAS_SOME})
+    for peer in ("a", "b"):
+        standing.on_change(peer, now=0)
+    asked.answer("a")
+    for now in (0.1, 0.3, 0.5):
+        standing.step(now=now)
+        assert standing.due_at == pytest.approx(now + 0.1)
+        assert not standing.may_stand(now=now)
+    asked.answer("b")
+    standing.step(now=0.7)
+    assert (standing.may_stand(now=11), standing.due_at) == (False, 12)
+    standing.on_change("b", now=5)  # it was emptied, and is there again
+    asked.told["b"] = answer()
+    asked.answer("b")
+    standing.step(now=5.1)
+    assert standing.may_stand(now=5.1)
+
+
+class Asked:
+    """Members that answer when they are let."""
+
+    def __init__(self, told: dict[str, MetadataResponse | None]) -> None:
+        self.told = told
+        self.waiting: dict[str, Callable[[MetadataResponse | None], None]] = {}
+
+    def ask(self, peer: str, on_answer: Callable[[MetadataResponse | None], None]) -> None:
+        self.waiting[peer] = on_answer
+
+    def answer(self, *peers: str) -> None:
+        for peer in peers or self.told:
+            self.waiting.pop(peer)(self.told[peer])
+
+
+def listening(told: dict[str, MetadataResponse | None]) -> tuple[Standing, Asked, list[str]]:
+    woken, asked = list[str](), Asked(told)
+    pusher = SimpleNamespace(checker=None, handler=SimpleNamespace(has_leaders_log=False))
+    store = SimpleNamespace(member_state=None)
+    standing = Standing(store, pusher, ask=asked.ask, wakeup=lambda: woken.append("woken"))  # type: ignore[arg-type]
+    for peer in told:
+        standing.on_change(peer, now=0)
+    assert (standing.may_stand(now=0), asked.waiting) == (True, {}), "it does not listen first"
+    standing.listen_first(12.0, frozenset(told), now=0)
+    return standing, asked, woken
+
+
+@pytest.mark.parametrize("gap_s", [0, 2])
+@pytest.mark.parametrize("order", [("n1", "n2", "n0"), ("n2", "n1", "n0"), ("n2", "n0", "n1"), ("n1", "n0", "n2")])
+async def test_beside_an_empty_member_and_one_that_has_more_it_does_not_lead(
+    order: tuple[str, ...], gap_s: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It was away, as a store of Java's without a note; the empty one's vote made it the leader, and cut the third."""
+    group = ServerGroup(nursery)
+    await group.start()
+    await group.append(*[b"ours"] * 5)
+    await group.wait_same()
+    await trio.sleep(3)
+    group.members["n0"].kill()
+    await group.append(*[b"more"] * 5)
+    await trio.sleep(3)
+    for name in ("n1", "n2"):
+        group.members[name].kill()
+    group.members["n2"].disk = SimDisk(random.Random("n2"), latency_s=(0.0005, 0.002))
+    group.members["n0"].disk.mount().unlink(f"{STORE}/dledger-n0/{MEMBERS_FILE}")
+    for name in order:
+        await group.members[name].start()
+        if gap_s and (name, order[0]) != ("n0", "n2"):
+            await trio.sleep(gap_s)
+    assert await group.wait_leader() == "n1"
+    await group.append(b"again")
+    await group.wait_same()
+    assert group.members["n0"].running.store.ledger_end_index >= 10
