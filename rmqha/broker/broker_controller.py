@@ -369,7 +369,7 @@ class BrokerController:
         AdminBrokerProcessor(self.config, self.store, self.topics, self.replication).register(dispatcher)
         AclConfigProcessor(self.config, self.access, broker_name=broker_name, address=self.address,
                            now_ms=self._now_ms).register(dispatcher)  # fmt: skip
-        TopicAdminProcessor(self.store, self.metadata, self.stats, answers=saves).register(dispatcher)
+        TopicAdminProcessor(self.store, self.topics, self.stats, answers=saves).register(dispatcher)
         SubscriptionGroupProcessor(self.metadata, self.stats, self.role, answers=saves).register(dispatcher)
         TopicStatsProcessor(
             self.store, self.metadata, self.consumers, broker_name=broker_name, answers=turns, now_ms=self._now_ms

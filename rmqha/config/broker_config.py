@@ -167,7 +167,7 @@ class BrokerConfig(
         "slaveReadEnable",
         BOOLEAN,
         "false",
-        meaning="Suggest consumers that are far behind to read from a slave, if one has what they read. (A slave "
+        meaning="Suggest consumers that are far behind to read from a slave, if that one has what they read. (A slave "
         "serves any consumer that asks it.)",
     )
     access_message_in_memory_max_ratio: int = key(
@@ -177,7 +177,7 @@ class BrokerConfig(
         low=0,
         high=100,
         meaning="A consumer is far behind when more than this share of the memory lies between it and the "
-        "end of the log.",
+        "end of the log; a new group whose queue begins that far behind begins where its members choose.",
     )
     long_polling_enable: bool = key(
         "longPollingEnable",

@@ -10,7 +10,8 @@ from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables.topic_config import TopicConfig
-from rmqha.codec.codes import RequestCode
+from rmqha.codec.codes import RequestCode, ResponseCode
+from rmqha.codec.remoting import RemotingCommand
 from tests.broker.group_members import member_of
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_not_committed import lag_of_all, told
@@ -59,3 +60,6 @@ async def test_their_places_are_set_with_the_others(
         assert set(table.values()) == {5}
         one = await told(client, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields | {"queueId": "2", "offset": "3"})
         assert list(one["offsetTable"].values()) == [3]
+        last = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields | {"queueId": "3"})
+        told_code = (await ask(client, last)).code
+        assert (told_code == ResponseCode.SUCCESS) is (read_by_group == 4), "one that is named is not passed over"

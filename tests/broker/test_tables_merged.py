@@ -430,7 +430,7 @@ async def test_a_topic_is_deleted_whole_at_a_master_that_waits_for_another_peer(
             await trio.sleep(30)
             for each in (broker, slave):
                 assert each.topics.select("gone") is None
-                assert [message for message in await seen(each) if message.topic == "gone"] == []
+                assert await seen(each, topic="gone") == []
 
 
 async def test_a_place_beyond_the_log_of_a_late_peer_is_none_though_that_log_goes_on_here(

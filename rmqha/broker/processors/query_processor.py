@@ -141,7 +141,8 @@ class QueryProcessor:
         """14: where a group goes on; without a commit, or with a negative one, where the queue begins if that is there.
 
         It begins at 0, or where its topic was deleted. Clients that are told that nothing is found begin where they
-        choose, by default at the end: also if the beginning is far behind (accessMessageInMemoryMaxRatio).
+        choose, by default at the end: also a new group, if the beginning is far behind
+        (accessMessageInMemoryMaxRatio).
         Source: rocketmq-all-4.9.8 ConsumerManageProcessor.java, queryConsumerOffset.
         """
         header = decode_header(QueryConsumerOffsetRequestHeader, request)
@@ -151,18 +152,25 @@ class QueryProcessor:
         if offset is None or offset < 0:
             begins_at = self._store.queues.deleted_end(header.topic, header.queue_id)
             is_whole = self._store.get_min_offset_in_queue(header.topic, header.queue_id) <= begins_at
-            is_near = is_whole and not self._is_far_behind(header.topic, header.queue_id, begins_at)
-            offset = begins_at if is_near else None
+            is_wanted = is_whole and not self._may_choose(header, begins_at)
+            offset = begins_at if is_wanted else None
         if offset is None:
             return RemotingCommand(
                 ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first"
             )
         return _offset(offset)
 
-    def _is_far_behind(self, topic: str, queue_id: int, offset: int) -> bool:
-        queue = self._store.queues.find(topic, queue_id)
-        unit = None if queue is None else next(queue.units(offset, 1), None)
-        return unit is not None and self._store.max_offset - unit[0] > self._far_behind_bytes
+    def _may_choose(self, header: QueryConsumerOffsetRequestHeader, begins_at: int) -> bool:
+        """Whether the queue's beginning is far behind, and the group is new to the topic.
+
+        To a group that consumes the topic a queue without an offset is one that was added: RocketMQ's passes over what
+        it holds.
+        """
+        queue = self._store.queues.find(header.topic, header.queue_id)
+        unit = None if queue is None else next(queue.units(begins_at, 1), None)
+        is_far = unit is not None and self._store.max_offset - unit[0] > self._far_behind_bytes
+        places = self._offsets.query_offsets(header.consumer_group, header.topic).values()
+        return is_far and all(place < 0 for place in places)
 
     def update_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """15: a group commits how far it is; a slave takes it too."""

@@ -77,7 +77,10 @@ class ReplyMessageProcessor:
         header = self._decoder.decode(RemotingCommand(code, ext_fields=request.ext_fields))
         topic = self._topic_of(header, peer=connection.peer)
         if topic is None:
-            remark = f"topic {header.topic[:200]} takes no replies: {_NO}"
+            why = topic_problem(header.topic) or self._puts.refusal or _NO
+            remark = f"topic {header.topic[:200]} takes no replies"
+            if header.topic not in FORBIDDEN_SEND_TOPICS:
+                remark += f": {why}"
             return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
         if not 0 <= header.queue_id < topic.queue_nums:
             remark = f"topic {header.topic} has {topic.queue_nums} queues, there is no queue {header.queue_id}"

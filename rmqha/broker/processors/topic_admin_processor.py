@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
-from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.topic_config import TopicConfig, decode_attributes
+from rmqha.broker.tables.topic_config_manager import TopicConfigManager
 from rmqha.codec.admin_headers import CreateTopicRequestHeader, TopicRequestHeader
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import decode_header
@@ -44,14 +44,13 @@ class TopicAdminProcessor:
     def __init__(
         self,
         store: DefaultMessageStore,
-        metadata: MetadataService,
+        topics: TopicConfigManager,
         stats: BrokerStatsManager,
         *,
         answers: AnswersInTurns,
     ) -> None:
         self._store: Final = store
-        self._metadata: Final = metadata
-        self._topics: Final = metadata.topics
+        self._topics: Final = topics
         self._stats: Final = stats
         self._answers: Final = answers
         self._lines: Final = LogLimit()
@@ -80,12 +79,13 @@ class TopicAdminProcessor:
     def delete_topic(self, connection: Connection, request: RemotingCommand) -> None:
         """215: forget a topic and its consume queues; what the log holds of it goes with the log's files.
 
-        One that is not known while the tables are yet to be taken back would come with them all the same.
+        One that is not known while a peer may hold more than this log would come with that all the same.
         """
         topic = decode_header(TopicRequestHeader, request).topic
         self._check(topic)
-        if self._topics.select(topic) is None and (why := self._metadata.why_withheld()):
-            raise RemoteProtocolError(f"topic {topic} is not known here yet: {why}")
+        flags = self._store.running_flags
+        if flags.is_peer_longer and self._topics.select(topic) is None:
+            raise RemoteProtocolError(f"topic {topic} is not known here yet: {flags.refusal()}")
         self._answer(connection, request, topic, partial(self._delete, topic, connection.peer))
 
     def _answer(
