@@ -3,7 +3,7 @@
 A log of another group, put in a member's place, is elected when it is longer; nobody takes anything from it then, and
 members of Java's are cut to it (spec: dledger §4.4). So
 
-* a leader that so many refuse to be cut to that no majority is left, and that has committed nothing, gives up;
+* a leader that a majority refuses to be cut to, and that has committed nothing, gives up: they elect one of themselves;
 * who has entries, and no note of whose they are, listens first: where others have a leader, it finds out by following.
   Not where all that it hears have none, if with it they are a majority: they would elect one of themselves.
 
@@ -143,10 +143,10 @@ class Standing:
                 self._ask_one(peer, self._term)
 
     def _is_blocked_by(self, peers: set[str]) -> bool:
-        """Whether no majority is left without these, and this leader has committed nothing in its term."""
-        checker, others = self._pusher.checker, len(self._pusher.dispatchers)
+        """Whether these are a majority, and could elect one of themselves, and this leader has committed nothing."""
+        checker, quorum = self._pusher.checker, (len(self._pusher.dispatchers) + 1) // 2 + 1
         has_committed = checker is None or self._store.committed_index > checker.inherited_index
-        return not has_committed and others - len(peers) < (others + 1) // 2
+        return not has_committed and len(peers) >= quorum
 
     def _ask_one(self, peer: str, term: int) -> None:
         """A full disk is refused with, too: who refuses says why."""
@@ -165,7 +165,7 @@ class Standing:
             "dledger.gave_up",
             term=self._term,
             refused_by=sorted(self._refused_by),
-            reason="they have committed what this log has not, and no majority is left without them",
+            reason="they have committed what this log has not, and they are a majority",
             next=f"this member does not stand for {_STAYS_AWAY_S:.0f} s, so that they elect one of them; compare the "
             "logs ('rmqha dledger dump'), and move the wrong one away",
         )

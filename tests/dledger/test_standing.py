@@ -62,7 +62,9 @@ class Leader:
         (Leader({"a": True, "b": True}, {"a": TERM}), False),  # b does not answer
         (Leader({"a": True, "b": True}, {"a": TERM, "b": None}), False),  # nor does one of Java's say so
         (Leader({"a": True, "b": True}, {"a": TERM, "b": TERM}, committed=INHERITED + 1), False),
-        (Leader({"a": True}, {"a": TERM}), True),
+        (Leader({"a": True}, {"a": TERM}), False),  # nobody else could be elected
+        (Leader({"a": True, "b": True, "c": False}, dict.fromkeys("ab", TERM)), False),
+        (Leader({"a": True, "b": True, "c": True}, dict.fromkeys("abc", TERM)), True),
         (Leader({}, {}), False),
         (Leader(dict.fromkeys("abcd", True) | {"a": False}, dict.fromkeys("bcd", TERM)), True),
         (Leader(dict.fromkeys("abcd", False) | {"a": True, "b": True}, dict.fromkeys("ab", TERM)), False),
