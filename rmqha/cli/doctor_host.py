@@ -199,7 +199,7 @@ def check_store(config: BrokerConfig, *, is_running: bool) -> Findings:
 
 def _how_to_open(path: Path) -> str:
     """What lets this user read and write."""
-    if os.statvfs(path).f_flag & os.ST_RDONLY:
+    if OsDisk().usage(str(path)).read_only:
         return "mount it for writing: as it is mounted nobody writes there"
     owner, user = path.stat().st_uid, os.geteuid()
     if owner == user:

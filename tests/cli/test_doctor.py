@@ -230,9 +230,9 @@ def test_a_store_that_its_owner_may_not_write_needs_another_mode(
 
 def test_no_mode_helps_where_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that is mounted read-only refuses its owner, too: a chmod was proposed that could not work."""
-    flags, statvfs = os.ST_RDONLY | os.ST_NOSUID, os.statvfs(tmp_path)
+    usage = DiskUsage(used_percent=10, available=1 << 40, read_only=True, total=1 << 41)
     monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
-    monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result([*statvfs[:8], flags, statvfs[9]]))
+    monkeypatch.setattr(OsDisk, "usage", lambda _self, _path: usage)
     finding, *_ = doctor_host.check_store(config(tmp_path), is_running=False)
     assert finding.next == "mount it for writing: as it is mounted nobody writes there"
 
