@@ -433,6 +433,35 @@ async def test_a_topic_is_deleted_whole_at_a_master_that_waits_for_another_peer(
                 assert await seen(each, topic="gone") == []
 
 
+@pytest.mark.parametrize("mode", ["require", "try"])
+async def test_a_topic_of_the_lost_end_is_deleted_only_by_who_goes_on_without_it(
+    mode: str, autojump_clock: MockClock
+) -> None:
+    """Who still asks its peers would have it back with what they hold; who serves without them waits for nothing."""
+    master, first, second = three_machines()
+    role = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+    async with first.broker(**SLAVE), second.broker(**OTHER_SLAVE):
+        async with master.broker(**role):
+            await trio.sleep(10)
+            await fill(master, 2, topic="kept")
+            await trio.sleep(20)
+        copy = deepcopy(master.disk.files)
+        async with master.broker(**role):
+            await trio.sleep(10)
+            await fill(master, 2, topic="gone")
+    put_back(master, copy)
+    delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=encode_header(TopicRequestHeader("gone")))
+    settings = role | PEERS | {"haCatchUpAtStart": mode}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(master.controller(**settings).run)
+        await trio.sleep(60)
+        async with master.client() as client:
+            answer = await ask(client, delete)
+        nursery.cancel_scope.cancel()
+    assert (answer.code == 0) is (mode == "try")
+    assert ("not known here yet" in (answer.remark or "")) is (mode == "require")
+
+
 async def test_a_place_beyond_the_log_of_a_late_peer_is_none_though_that_log_goes_on_here(
     autojump_clock: MockClock,
 ) -> None:

@@ -219,16 +219,16 @@ class ConsumeAdminProcessor:
         if config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic:.200}"
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
-        queue_ids, is_one = config.all_queues, header.queue_id is not None and header.queue_id >= 0
-        if header.queue_id is not None and header.queue_id >= 0:
-            queue_ids = range(header.queue_id, header.queue_id + 1)
+        queue_ids, only = config.all_queues, -1 if header.queue_id is None else header.queue_id
+        if only >= 0:
+            queue_ids = range(only, only + 1)
             if problem := self._why_no_place(header, len(config.all_queues)):
                 return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=problem)
         offsets: dict[int, int] = {}
         for queue_id in queue_ids:
             await pause(queue_id)
             consumed = self._offsets.query_offset(group, topic, queue_id)
-            if consumed is None and queue_id >= config.write_queue_nums and not is_one:
+            if consumed is None and queue_id >= config.write_queue_nums and queue_id != only:
                 continue  # only read, and by this group never
             if consumed is None:
                 remark = f"THe consumer group <{group:.255}> not exist"
