@@ -38,6 +38,8 @@ _TROUBLE: Final = "haTrouble"
 _TROUBLE_SIZE_MAX: Final = 300
 _LACKS: Final = "haLacksBytes"
 """How much a slave's log lacks at its begin of what its master's has, and what has not expired."""
+_BEGIN: Final = "haMinOffset"
+"""Where a slave's log begins, if that is later than its master's; expired or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class _Introduced:
     """Of the HA connection that it follows by; empty if it did not say."""
     trouble: str
     lacks: int
+    begin: int
+    """Where its log begins, as far as that is later than this one's."""
 
 
 class ReplicationGroup:
@@ -59,6 +63,7 @@ class ReplicationGroup:
         name_slave: told host and port of a slave's HA connection, and its ``brokerName/brokerId``.
         trouble: says why this broker takes nothing of a log at present; empty if it does.
         later: says what this log lacks at its begin (later_begin); empty or None if nothing, as far as is known.
+        begin: says where this log begins, if that is later than its master's, expired or not; else 0.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class ReplicationGroup:
         name_slave: Callable[[str, int, str], None],
         trouble: Callable[[], str] = str,
         later: Callable[[], dict[str, Any] | None] = dict,
+        begin: Callable[[], int] = int,
     ) -> None:
         self._is_named: Final = "brokerName" in config.origins
         self._broker_id: Final = config.broker_id
@@ -85,6 +91,7 @@ class ReplicationGroup:
         self.name_slave: Final = name_slave
         self.trouble: Final = trouble
         self.later: Final = later
+        self.begin: Final = begin
         self._followed_from: int | None = None
         self._followed_id: int | None = None
         """The brokerId of whom this broker follows, or did; None until it says so."""
@@ -121,13 +128,15 @@ class ReplicationGroup:
             name[_TROUBLE] = trouble[:_TROUBLE_SIZE_MAX]
         if later := self.later():
             name[_LACKS] = str(later["bytes"])
+        if begin := self.begin():
+            name[_BEGIN] = str(begin)
         facts = {"brokerId": self._broker_id, "mappedFileSizeCommitLog": self._file_size, _PORT: self._listen_port}
         followed_from = {} if ha_client_port is None else {_HA_PORT: ha_client_port}
         return name | {key: str(value) for key, value in (facts | followed_from).items()}
 
     def complain(self) -> dict[str, str]:
         """The fields of a question that need not say who asks: as :meth:`introduce` if there is any trouble."""
-        return self.introduce(self._followed_from) if self.trouble() or self.later() else {}
+        return self.introduce(self._followed_from) if self.trouble() or self.later() or self.begin() else {}
 
     def on_introduced(self, host: str, fields: Mapping[str, str], *, now: float) -> None:
         """A broker on ``host`` has said who it is. What does not belong together is logged when it is new."""
@@ -139,7 +148,8 @@ class ReplicationGroup:
         before = self._introduced.pop(where, None)
         followed_from = "" if ha_client_port is None else str(ha_client_port)
         trouble = fields.get(_TROUBLE, "")[:_TROUBLE_SIZE_MAX]
-        self._introduced[where] = _Introduced(member, now, followed_from, trouble, _number(fields.get(_LACKS)) or 0)
+        lacks, begin = (_number(fields.get(key)) or 0 for key in (_LACKS, _BEGIN))
+        self._introduced[where] = _Introduced(member, now, followed_from, trouble, lacks, begin)
         if trouble != ("" if before is None else before.trouble) and self._log_limit.take(now=now):
             event = "group.slave_takes_nothing" if trouble else "group.slave_takes_again"
             logger.warning(event, slave=":".join(where), name=self._name_of(member), reason=trouble)
@@ -210,6 +220,15 @@ class ReplicationGroup:
             for where, one in self._introduced.items()
             if one.lacks and now < one.at + _TOLD_FOR_S
         ]
+
+    def begin_of(self, broker_id: int) -> int:
+        """Where the log of the slave with that id begins, as it said last; 0 if no later than this one, or unsaid.
+
+        That is one that follows by a connection of this moment.
+        """
+        slaves = list(self.slave_addresses())
+        introduced = [(host, one) for (host, _), one in self._introduced.items() if one.member.broker_id == broker_id]
+        return max((one.begin for host, one in introduced if (host, one.ha_client_port) in slaves), default=0)
 
     def _name_of(self, member: GroupMember) -> str:
         return f"{member.broker_name or self.broker_name}/{member.broker_id}"

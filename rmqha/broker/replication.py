@@ -59,8 +59,8 @@ class Replication(Protocol):
         """Consumers may be shown what lies before it: it cannot vanish any more, as far as the nodes promise."""
         ...
 
-    def held_elsewhere(self, broker_id: int) -> int:
-        """The node with that id holds what lies before it, as far as is known here; 0 if that is nothing."""
+    def is_held_by(self, broker_id: int, offset: int) -> bool:
+        """Whether the node with that id holds what lies at that offset of the log, as far as is known here."""
         ...
 
     def refusal(self) -> str:

@@ -239,7 +239,6 @@ class Consumer:
         if isinstance(error, RemotingError) and state.failures < len(addresses):
             state.broker_id = next((one for one in addresses if one > state.broker_id), addresses[0])
             state.stay_until = trio.current_time() + REFRESH_AFTER_S
-            logger.warning("consumer.moved: %s is read from broker id %d now: %r", queue, state.broker_id, error)
         else:
             state.failures = state.broker_id = 0
             state.not_before = trio.current_time() + _PAUSE_S
@@ -256,7 +255,8 @@ class Consumer:
 
     def _on_pulled(self, queue: MessageQueue, state: ProcessQueue, result: Pulled) -> None:
         self._unanswered.clear(queue)
-        state.failures = 0
+        if state.failures:
+            logger.warning("consumer.moved: %s is read from broker id %d now", queue, state.broker_id)
         if trio.current_time() >= state.stay_until:
             state.broker_id = self._api.suggested_id(queue, result)
         if state.note_answer(is_moved=result.status is PullStatus.OFFSET_ILLEGAL, now=trio.current_time()):
@@ -284,7 +284,7 @@ class Consumer:
             await self.refresh()
         except RmqhaError as error:
             if self._states:
-                logger.warning("consumer.route_unknown: topic %s keeps the addresses it had: %r", self.topic, error)
+                self._unanswered.keep_route(self.topic, error)
             elif isinstance(error, NoRouteError):
                 self._unanswered.clear(None)
             else:

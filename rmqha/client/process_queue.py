@@ -34,6 +34,7 @@ class ProcessQueue:
         if is_moved and self._was_moved:
             self.not_before = now + _PAUSE_S
         self._was_moved = is_moved
+        self.failures = 0
         return is_moved
 
     def seek(self, offset: int) -> None:

@@ -1,9 +1,12 @@
 """Unanswered: what no broker answers at present, so that a poll can bridge a restart, and say so when it cannot."""
 
+import logging
 from dataclasses import dataclass
 
 from rmqha.client.message import MessageQueue
-from rmqha.errors import RemotingError
+from rmqha.errors import RemotingError, RmqhaError
+
+logger = logging.getLogger("rmqha.client")
 
 
 @dataclass(slots=True)
@@ -18,6 +21,7 @@ class Unanswered:
 
     def __init__(self) -> None:
         self._failures: dict[MessageQueue | None, _Failure] = {}
+        self._is_route_kept = False
 
     def __contains__(self, queue: MessageQueue) -> bool:
         return queue in self._failures
@@ -30,6 +34,14 @@ class Unanswered:
     def clear(self, queue: MessageQueue | None) -> None:
         """A broker has answered, or what was asked does not matter any more."""
         self._failures.pop(queue, None)
+        if queue is None:
+            self._is_route_kept = False
+
+    def keep_route(self, topic: str, error: RmqhaError) -> None:
+        """No new route is learned, and the addresses of the last one stay: logged once, until one is again."""
+        if not self._is_route_kept:
+            logger.warning("consumer.route_unknown: topic %s keeps the addresses it had: %r", topic, error)
+        self._is_route_kept = True
 
     def raise_after(self, limit_s: float, *, now: float) -> None:
         """Raise what nobody has answered for ``limit_s``, unless it was raised since then.

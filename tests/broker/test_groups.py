@@ -472,13 +472,13 @@ async def test_a_group_may_be_sent_to_other_brokers(machine: Machine, autojump_c
             assert answer.ext_fields["suggestWhichBrokerId"] == broker_id
 
 
-@pytest.mark.parametrize(("held_elsewhere", "broker_id"), [(0, "3"), (1 << 20, "4")])
+@pytest.mark.parametrize(("held_by_4", "broker_id"), [(0, "3"), (1 << 20, "4")])
 async def test_a_group_that_is_far_behind_is_sent_to_a_slave_that_has_what_it_reads(
-    held_elsewhere: int, broker_id: str, machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    held_by_4: int, broker_id: str, machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is new, or stands still, would send it back, or hold it up."""
-    held = {4: held_elsewhere}
-    monkeypatch.setattr(ClassicReplication, "held_elsewhere", lambda _self, broker_id: held.get(broker_id, 1 << 30))
+    held = {4: held_by_4}
+    monkeypatch.setattr(ClassicReplication, "is_held_by", lambda _self, number, at: at < held.get(number, 1 << 30))
     async with machine.broker(slaveReadEnable="true", accessMessageInMemoryMaxRatio="0"), member_of(machine, "a") as a:
         await update_group(a, {"groupName": "g", "brokerId": 3, "whichBrokerWhenConsumeSlowly": 4})
         for _ in range(2):

@@ -77,8 +77,8 @@ class Quorum:
     def confirmed_offset(self) -> int:
         return self._log.confirmed
 
-    def held_elsewhere(self, _broker_id: int) -> int:
-        return self._log.confirmed
+    def is_held_by(self, broker_id: int, offset: int) -> bool:
+        return bool(broker_id) and offset < self._log.confirmed
 
     def refusal(self) -> str:
         return ""

@@ -14,6 +14,7 @@ from tests.broker.machines import ask, pull_request, send_request
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_dledger_followers import followers_of
 from tests.broker.test_pair import Pair
+from tests.store.helpers import commit_log
 
 
 @pytest.mark.parametrize(("is_master_there", "held_s"), [(True, 0.1), (False, 15.0)])
@@ -52,6 +53,27 @@ async def test_who_reads_from_a_slave_stays_there_as_long_as_it_is_far_behind(au
         for reader in (producer, client):
             answer = await ask(reader, pull_request(0, max_num=1))
             assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (ResponseCode.SUCCESS, "1")
+
+
+async def test_who_reads_what_the_slave_s_log_begins_behind_stays_at_the_master(autojump_clock: MockClock) -> None:
+    """It went to and fro, a batch at the master and a tenth of a second at the slave each time."""
+    pair = Pair()
+    pair.master.settings = pair.master.settings | FAR
+    async with pair.running() as (_, slave), pair.master.client() as producer:
+        for _ in range(24):
+            assert (await ask(producer, send_request(bytes(9000)))).code == ResponseCode.SUCCESS
+        await trio.sleep(20)
+        assert await suggested_at(producer, 0) == "1"
+        await commit_log(slave.store).queue.delete_first_in_thread()
+        await trio.sleep(20)
+        first = slave.store.min_offset // 9000
+        assert [await suggested_at(producer, at) for at in (0, first - 2, first + 2)] == ["0", "0", "1"]
+
+
+async def suggested_at(client: RemotingClient, offset: int) -> str:
+    answer = await ask(client, pull_request(offset, max_num=1))
+    assert answer.code == ResponseCode.SUCCESS
+    return answer.ext_fields["suggestWhichBrokerId"]
 
 
 @pytest.mark.parametrize(("is_master_there", "held_s", "broker_id"), [(True, 0.1, "0"), (False, 15.0, "1")])

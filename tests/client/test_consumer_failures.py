@@ -38,6 +38,31 @@ async def test_after_the_master_the_first_slave_is_asked(autojump_clock: MockClo
         assert not second.pulls
 
 
+async def test_an_outage_is_a_few_lines_of_the_caller_s_log(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each try was one, of a broker that did not answer either: five a second for a topic of four queues."""
+    master, first, second = brokers = replicas(queues=4)
+    async with cluster_of(*brokers) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
+        await send(producer, 3)
+        for broker in brokers:
+            await broker.die()
+        for _ in range(9):
+            with pytest.raises(RemotingError):
+                await consumer.poll(timeout_s=60)
+        (unknown,) = [one.getMessage() for one in caplog.records]
+        assert unknown.startswith("consumer.route_unknown: topic T keeps the addresses it had")
+        caplog.clear()
+        reborn = FakeBroker(port=first.port, slave=True, log=first.log)
+        reborn.topics, reborn.addrs = first.topics, first.addrs
+        await cluster.start(reborn)
+        assert sorted(await read(consumer, 3)) == numbers(3)
+        await trio.sleep(20)
+        moved = [one.getMessage() for one in caplog.records]
+        assert len(moved) == 4
+        assert all(one.startswith("consumer.moved: ") and one.endswith("is read from broker id 1 now") for one in moved)
+
+
 async def test_a_master_that_refuses_is_not_left_for_a_slave(autojump_clock: MockClock) -> None:
     master, first, second = brokers = replicas()
     master.register(11, lambda _, request: master.refuse())

@@ -16,7 +16,7 @@ import trio
 from rmqha.broker import options
 from rmqha.broker.classic.followed_tables import FollowedTables
 from rmqha.broker.classic.known_master import KnownMaster
-from rmqha.broker.classic.later_begin import later_begin
+from rmqha.broker.classic.own_group import own_group
 from rmqha.broker.classic.take_back_notes import TakeBackNotes
 from rmqha.broker.classic.taken_tables import TakenTables
 from rmqha.broker.classic.takes_tables_back import TakesTablesBack
@@ -126,11 +126,8 @@ class ClassicReplication:
         self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
 
     def _make_group(self) -> ReplicationGroup:
-        service, refusal = self.ha_service, self._store.running_flags.refusal
-        trouble = (lambda: refusal() or str(self.final_error or "")) if self._config.is_slave else str
-        later = (lambda: later_begin(self._store, self.master_link.asked_min_offset)) if self._config.is_slave else dict
-        addresses, name = service.slave_addresses, service.name_slave
-        return ReplicationGroup(self._config, slave_addresses=addresses, name_slave=name, trouble=trouble, later=later)
+        begin, error = (lambda: self.master_link.asked_min_offset), (lambda: self.final_error)
+        return own_group(self._config, self._store, self.ha_service, final_error=error, master_min_offset=begin)
 
     def _make_master_link(self) -> MasterLink:
         ha_master, is_joined = (lambda: self._master.ha_address), self._is_joined
@@ -248,9 +245,10 @@ class ClassicReplication:
         """What is flushed here, or what enough live slaves hold (decision 4)."""
         return self.ha_service.group_transfer.held_offset if self._waits_for_slaves else self._store.flushed.value
 
-    def held_elsewhere(self, broker_id: int) -> int:
-        """As :meth:`Replication.held_elsewhere`: what that slave has reported."""
-        return self.ha_service.reported_of(f"{self.group.broker_name}/{broker_id}")
+    def is_held_by(self, broker_id: int, offset: int) -> bool:
+        """As :meth:`Replication.is_held_by`: that slave has reported it, and its log does not begin later."""
+        reported = self.ha_service.reported_of(f"{self.group.broker_name}/{broker_id}")
+        return offset < reported and self.group.begin_of(broker_id) <= offset
 
     def refusal(self) -> str:
         """As :meth:`Replication.refusal`: too few replicas are there."""

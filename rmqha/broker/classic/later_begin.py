@@ -21,3 +21,9 @@ def later_begin(store: DefaultMessageStore, master_min_offset: int | None) -> di
     first_ms = store.earliest_message_time_ms()
     left_s = store.cleaner.left_s(first_ms)
     return {"bytes": lacking, "expires_in_s": round(left_s, 3)} if first_ms >= 0 and left_s > 0 else None
+
+
+def begin_if_later(store: DefaultMessageStore, master_min_offset: int | None) -> int:
+    """Where a slave's log begins if that is later than its master's, expired or not; else 0. Arguments as above."""
+    is_known = master_min_offset is not None and store.min_offset < store.max_offset
+    return store.min_offset if is_known and store.min_offset > max(master_min_offset or 0, 0) else 0

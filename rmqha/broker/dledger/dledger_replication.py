@@ -170,9 +170,9 @@ class DLedgerReplication:
         """As :meth:`Replication.confirmed_offset`."""
         return self._log.confirmed
 
-    def held_elsewhere(self, broker_id: int) -> int:  # noqa: ARG002 - which member has it is not known here
-        """As :meth:`Replication.held_elsewhere`: what is committed, if all members have nearly all of that."""
-        return self._log.confirmed if self._server and self._server.pusher.have_all_nearly_all else 0
+    def is_held_by(self, broker_id: int, offset: int) -> bool:  # noqa: ARG002 - which member has it is not known here
+        """As :meth:`Replication.is_held_by`: it is committed, and all members have nearly all of that."""
+        return self._server is not None and self._server.pusher.have_all_nearly_all and offset < self._log.confirmed
 
     def is_slave_ok(self, next_offset: int) -> bool:
         """See :class:`~rmqha.broker.puts.durability.Acknowledgements`: whether there is a majority, time tells."""

@@ -382,7 +382,7 @@ class PullMessageProcessor:
         return other if is_far and self._has_what_follows(other, last) else group.broker_id
 
     def _has_what_follows(self, broker_id: int, offset: int) -> bool:
-        return not self._role.is_master or offset < self._replication.held_elsewhere(broker_id)
+        return not self._role.is_master or self._replication.is_held_by(broker_id, offset)
 
 
 def _no_topic(topic: str) -> str:

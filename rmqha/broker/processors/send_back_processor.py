@@ -64,7 +64,7 @@ class SendBackProcessor:
 
     def consumer_send_msg_back(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """36: the message at an offset of the log is to come again."""
-        if refusal := self._puts.refusal():
+        if refusal := self._puts.refusal() or self._puts.store_refusal:  # a slave's topics and groups are its master's
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=refusal)
         header = decode_header(ConsumerSendMsgBackRequestHeader, request)
         try:

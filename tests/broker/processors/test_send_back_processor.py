@@ -305,9 +305,10 @@ async def test_it_is_answered_when_it_is_durable(machine: Machine, autojump_cloc
 async def test_a_slave_takes_nothing_back(autojump_clock: MockClock) -> None:
     settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "10.0.0.9:10912"}
     machine = Machine(SimNet(), "10.0.0.1", settings)
-    async with machine.broker(), machine.client() as client:
+    async with machine.broker() as slave, machine.client() as client:
         answer = await ask(client, send_back(0))
-        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert (answer.code, "is a slave" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), answer.remark
+        assert slave.topics.select("%RETRY%g") is None, "its topics are its master's"
 
 
 # ---- what a consumer sends itself when it cannot send it back
