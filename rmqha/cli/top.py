@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rmqha.cli.options import cluster_options, span_option
-from rmqha.exit_codes import EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE
 
 if TYPE_CHECKING:
     from rmqha.cli.top_samples import Sample
@@ -25,7 +25,7 @@ Examples:
   rmqha top --interval 1m --no-groups >> top.log
 
 \b
-Exit codes: 0 shown --count times, 2 wrong usage, 3 a broker was unreachable at last, 130 interrupted.
+Exit codes: 0 shown --count times, 1 a broker refused at last, 2 wrong usage, 3 one was unreachable, 130 interrupted.
 """
 )
 @cluster_options
@@ -68,8 +68,10 @@ def top(
             number += 1
     except KeyboardInterrupt:
         ctx.exit(EXIT_INTERRUPTED)
-    if any(sample.trouble for sample in samples.values()):
+    if any(sample.trouble and not sample.is_refused for sample in samples.values()):
         ctx.exit(EXIT_UNREACHABLE)
+    if any(sample.is_refused for sample in samples.values()):
+        ctx.exit(EXIT_FAILED)
 
 
 def _show_json(samples: "list[Sample]", _number: int) -> None:

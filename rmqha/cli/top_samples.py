@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from rmqha.cli.ask import BrokerConnection
+from rmqha.cli.ask import BrokerConnection, RefusedError
 from rmqha.cli.broker_tables import all_consumed
 from rmqha.cli.dledger_verdict import members_in_sync
 from rmqha.cli.errors import CliError
@@ -71,6 +71,8 @@ class Sample:
     verdict: str = ""
     reasons: tuple[str, ...] = ()
     trouble: str = ""
+    is_refused: bool = False
+    """The trouble is its own answer: it refuses to tell."""
     answered_at_s: float | None = None
 
     @property
@@ -131,7 +133,8 @@ class Sample:
     def cells(self) -> list[str]:
         """A text for each of the columns."""
         if self.trouble:
-            return [escaped(self.broker.name), "no answer", *["-"] * (len(COLUMNS) - 2)]
+            said = "refuses" if self.is_refused else "no answer"
+            return [escaped(self.broker.name), said, *["-"] * (len(COLUMNS) - 2)]
         shown = (
             _rate(self.put_tps),
             _rate(self.get_tps),
@@ -165,11 +168,12 @@ def _sample(broker: NamedBroker, before: Sample | None, *, with_groups: bool, ti
                 lags = {group: sum(queue.lag for queue in queues) for group, queues in consumed.items()}
         return read_sample(broker, table, lags, before=before, now_s=time.monotonic())
     except CliError as error:
-        trouble = f"{error.message}: {error.why}"
+        trouble, is_refused = f"{error.message}: {error.why}", isinstance(error, RefusedError)
     except NO_ANSWER as error:
-        trouble = f"its answer cannot be read: {error!r:.200}"
+        trouble, is_refused = f"its answer cannot be read: {error!r:.200}", False
     answered_at_s = None if before is None else before.answered_at_s
-    return Sample(broker=broker, at_s=time.monotonic(), trouble=trouble, answered_at_s=answered_at_s)
+    trouble_only = Sample(broker=broker, at_s=time.monotonic(), trouble=trouble, answered_at_s=answered_at_s)
+    return replace(trouble_only, is_refused=is_refused)
 
 
 def read_sample(

@@ -62,7 +62,7 @@ def shown_rows(fields: Fields, topics: pa.DictionaryArray, deleted: Deleted) -> 
     """Rows that are not deleted."""
     shown = np.ones(len(topics), np.bool_)
     for code, topic in enumerate(topics.dictionary.to_pylist()):
-        if (one := deleted.get(topic.decode())) is None:
+        if (one := deleted.get(topic.decode(errors="replace"))) is None:
             continue
         rows = np.flatnonzero(topics.indices.to_numpy() == code)
         ends = np.array([one.ends.get(queue_id, 0) for queue_id in fields.column("queue_id")[rows].tolist()], np.int64)

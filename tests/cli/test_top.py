@@ -179,13 +179,15 @@ def test_a_broker_that_goes_away_is_a_line_too(broker: FakeBrokers, capsys: Outp
     run(["top", "-b", B, "--count", "1", "--format", "json"])
     assert json.loads(capsys.readouterr().out)["groups"] == {"billing": 7, "audit": 1}
     del broker.answers[B][RequestCode.GET_BROKER_CONSUME_STATS]
-    assert run(["top", "-b", A, "-b", B, "--count", "1", "--format", "json"]) == 3
+    assert run(["top", "-b", A, "-b", B, "--count", "1", "--format", "json"]) == 1, "it answers, and refuses"
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["putTps"], "code 3" in second["trouble"]) == (12.5, True)
-    assert run(["top", "-b", B, "--count", "1"]) == 3
-    assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["a\\x1b", "no", "answer"]
+    assert run(["top", "-b", B, "--count", "1"]) == 1
+    assert capsys.readouterr().out.splitlines()[1].split()[1:3] == ["a\\x1b", "refuses"]
     assert run(["top", "-b", B, "--count", "1", "--no-groups"]) == 0
     assert run(["top", "-b", "10.0.0.9:1", "--count", "1"]) == 3
+    assert capsys.readouterr().out.splitlines()[-1].split()[2:4] == ["no", "answer"]
+    assert run(["top", "-b", "10.0.0.9:1", "-b", B, "--count", "1"]) == 3
 
 
 def test_a_broker_that_answers_no_more_is_shown_with_its_last_answer(broker: FakeBrokers) -> None:

@@ -42,7 +42,7 @@ async def test_an_outage_is_a_few_lines_of_the_caller_s_log(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each try was one, of a broker that did not answer either: five a second for a topic of four queues."""
-    master, first, second = brokers = replicas(queues=4)
+    _, first, _ = brokers = replicas(queues=4)
     async with cluster_of(*brokers) as cluster, cluster.producer() as producer, cluster.consumer() as consumer:
         await send(producer, 3)
         for broker in brokers:

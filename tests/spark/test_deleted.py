@@ -8,8 +8,8 @@ import pytest
 
 from rmqha.codec import java_json
 from rmqha.codec.deleted_topic import DeletedTopic
-from rmqha.errors import StoreError
-from rmqha.spark import ReadOptions
+from rmqha.errors import CorruptLogError, StoreError
+from rmqha.spark import OnCorrupt, ReadOptions
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.partitions import plan_tasks
 from tests.spark.logs import LogWriter
@@ -70,6 +70,21 @@ def test_both_bounds_count(log: LogWriter) -> None:
     assert numbers(log, offsets(log.root, topics=("gone",))) == [2, 6, 10, 12, 14, 16, 18]
     delete(log.root, {"gone": DeletedTopic(log.offsets[8], {0: 100, 1: 100})})
     assert numbers(log, offsets(log.root, topics=("gone",))) == [8, 10, 12, 14, 16, 18]
+
+
+@pytest.mark.parametrize("mode", OnCorrupt)
+def test_a_name_that_is_none_is_damage_beside_deleted_topics_too(log: LogWriter, mode: OnCorrupt) -> None:
+    """It ended in a bare UnicodeDecodeError, without a place, whatever was to be done with damage."""
+    path = log.path(log.offsets[9])
+    data = bytearray(path.read_bytes())
+    data[data.index(b"kept", log.offsets[9])] = 0xFF
+    path.write_bytes(data)
+    if mode is OnCorrupt.FAIL:
+        with pytest.raises(CorruptLogError, match=f"{log.offsets[9]:,}|{log.offsets[9]}"):
+            offsets(log.root, on_corrupt=mode)
+        return
+    found = [number for number in REST if number != 9 and (number < 9 or mode is OnCorrupt.SKIP)]
+    assert numbers(log, offsets(log.root, on_corrupt=mode)) == found
 
 
 def test_no_table_says_that_nothing_is_deleted(log: LogWriter, caplog: pytest.LogCaptureFixture) -> None:
