@@ -26,12 +26,13 @@ _LACKS_MAX: Final = 1000
 
 def cluster_view(collector: Collector) -> Row:
     """All that the first page shows but the charts."""
-    brokers = [broker_row(one, now_ms=collector.now_ms()) for one in collector.watched.values()]
-    brokers.sort(key=lambda row: (row["name"], row["role"] in FOLLOWING, row.get("id") or 0, row["address"]))
+    now_ms, groups = collector.now_ms(), collector.groups()
+    brokers = [broker_row(one, now_ms=now_ms, group=groups[at]) for at, one in collector.watched.items()]
+    brokers.sort(key=lambda row: (row["group"], row["role"] in FOLLOWING, row.get("id") or 0, row["address"]))
     troubles = [{"address": address, "why": why} for address, why in collector.troubles.items()]
     level = worst([*(row["level"] for row in brokers), *([DEGRADED] if troubles else [])])
     return {
-        "nowMs": collector.now_ms(),
+        "nowMs": now_ms,
         "intervalSeconds": collector.interval_s,
         "level": level,
         "summary": _summary(brokers),
@@ -54,9 +55,9 @@ def _summary(brokers: list[Row]) -> str:
     return f"{len(brokers)} {'broker' if len(brokers) == 1 else 'brokers'}: {told}"
 
 
-def broker_row(watched: WatchedBroker, *, now_ms: int) -> Row:
+def broker_row(watched: WatchedBroker, *, now_ms: int, group: str) -> Row:
     """What the page has of one broker: what it said last, with ``trouble`` if it does not answer now."""
-    row: Row = {"address": watched.broker.address, "name": watched.name, "trouble": watched.trouble}
+    row: Row = {"address": watched.broker.address, "name": watched.name, "group": group, "trouble": watched.trouble}
     row["answeredSecondsAgo"] = None if watched.answered_ms is None else max(now_ms - watched.answered_ms, 0) // 1000
     if watched.view is None:
         level = FAILED if watched.trouble else UNKNOWN
@@ -78,7 +79,7 @@ def _groups(brokers: list[Row]) -> list[Row]:
     """Brokers that belong together, as nodes and edges."""
     by_name: dict[str, list[Row]] = {}
     for row in brokers:
-        by_name.setdefault(row["name"], []).append(row)
+        by_name.setdefault(row["group"], []).append(row)
     return [{"name": name, **_drawn(rows)} for name, rows in sorted(by_name.items())]
 
 

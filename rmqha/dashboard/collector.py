@@ -80,6 +80,11 @@ class WatchedBroker:
         return str((self.view or {}).get("name") or self.broker.name)
 
     @property
+    def cluster(self) -> str:
+        """Its brokerClusterName; empty until it has said it."""
+        return str((self.view or {}).get("cluster") or "")
+
+    @property
     def is_slave(self) -> bool:
         """Whether its tables are another's."""
         return self.view["role"] in FOLLOWING if self.view and self.view["role"] else self.broker.is_slave
@@ -161,11 +166,24 @@ class Collector:
             if watched.trouble and now - watched.seen_at_s > FORGOTTEN_AFTER_S:
                 self.watched.pop(address).scope.cancel()
 
+    def groups(self) -> dict[str, str]:
+        """By address, what the broker's group is called: its brokerName, with the cluster where several have that name.
+
+        One that has yet to say its cluster counts to the only one with its name.
+        """
+        clusters: dict[str, set[str]] = {}
+        for one in self.watched.values():
+            clusters.setdefault(one.name, set()).update({one.cluster} - {""})
+        return {
+            address: one.name if len(clusters[one.name]) < 2 else f"{one.name} ({one.cluster or 'cluster not known'})"
+            for address, one in self.watched.items()
+        }
+
     def readers(self) -> list[WatchedBroker]:
-        """Who is asked for tables and messages: masters that answer; of a name without any a slave, or the silent."""
-        best: dict[str, list[WatchedBroker]] = {}
+        """Who is asked for tables and messages: masters that answer; of a group without any a slave, or the silent."""
+        best, groups = dict[str, list[WatchedBroker]](), self.groups()
         for watched in sorted(self.watched.values(), key=lambda one: (bool(one.trouble), one.is_slave)):
-            known = best.setdefault(watched.name, [])
+            known = best.setdefault(groups[watched.broker.address], [])
             if not known or not (watched.trouble or watched.is_slave):
                 known.append(watched)
         return [watched for known in best.values() for watched in known]

@@ -166,17 +166,18 @@ class Site:
         return {"nowMs": self._collector.now_ms(), "columns": COLUMNS, "series": series}
 
     async def _groups(self, _arguments: Arguments) -> Row:
-        readers = self._collector.readers()
-        rows = [row | {"broker": one.name} for one in readers for row in one.groups or ()]
+        readers, names = self._collector.readers(), self._collector.groups()
+        rows = [row | {"broker": names[one.broker.address]} for one in readers for row in one.groups or ()]
         troubles = [_trouble(one, one.groups_trouble) for one in readers if one.groups_trouble]
-        waited_for = [one.name for one in readers if one.groups is None and not one.groups_trouble]
+        waited_for = [names[one.broker.address] for one in readers if one.groups is None and not one.groups_trouble]
         return {"groups": rows[:ROWS_MAX], "troubles": troubles, "notAskedYet": waited_for}
 
     async def _all_topics(self, _arguments: Arguments) -> Row:
         now = trio.current_time()
         if self._topics is None or now - self._topics[0] > KEPT_FOR_S:
             answers, troubles = await self._each(self._asker.read_topics)
-            rows = [row | {"broker": watched.name} for watched, found in answers for row in found]
+            names = self._collector.groups()
+            rows = [row | {"broker": names[one.broker.address]} for one, found in answers for row in found]
             self._topics = now, {"topics": rows[:ROWS_MAX], "left": max(len(rows) - ROWS_MAX, 0), "troubles": troubles}
         return self._topics[1]
 
@@ -209,7 +210,8 @@ class Site:
 
     async def _of_each(self, ask: Callable[[NamedBroker], Awaitable[Row]]) -> Row:
         answers, troubles = await self._each(ask)
-        return {"brokers": [{"broker": watched.name, **row} for watched, row in answers], "troubles": troubles}
+        names = self._collector.groups()
+        return {"brokers": [{"broker": names[one.broker.address], **row} for one, row in answers], "troubles": troubles}
 
     async def _each(
         self, ask: Callable[[NamedBroker], Awaitable[Any]], watched: list[WatchedBroker] | None = None

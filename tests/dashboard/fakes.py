@@ -16,7 +16,7 @@ from rmqha.dashboard.broker_view import broker_view
 from rmqha.dashboard.questions import Reading, Row, Wanted
 from tests.cli.facts import connection, master, slave
 
-A, B, C, NAMES = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911", "10.0.0.9:9876"
+A, B, C, D, NAMES = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911", "10.0.0.4:10911", "10.0.0.9:9876"
 HOSTILE = "<script>document.title='gotcha'</script>"
 
 

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from rmqha.dashboard.broker_view import broker_view
 from rmqha.dashboard.cluster_view import cluster_view, edge_level, worst
 from tests.cli.facts import connection, master, member, slave, view
-from tests.dashboard.fakes import A, B, C, FakeAsker, pair, table
+from tests.dashboard.fakes import A, B, C, D, FakeAsker, pair, table
 from tests.dashboard.test_broker_view import GONE
 from tests.dashboard.test_collector import collecting
 
@@ -36,6 +36,22 @@ async def test_a_pair_in_sync(autojump_clock: MockClock) -> None:
         ("SYNC_MASTER", True, True), ("SLAVE", False, True), ("SLAVE", False, False),
     ]  # fmt: skip
     assert [(row["role"], row["answeredSecondsAgo"]) for row in told["brokers"]] == [("SYNC_MASTER", 1), ("SLAVE", 1)]
+
+
+async def test_clusters_that_share_a_name_are_not_joined(autojump_clock: MockClock) -> None:
+    """The one's master was drawn as that of the other's slaves, none of which followed it."""
+    away = "10.0.0.8:10911"
+    here, there = (connection(name="a/1") for _ in range(2))
+    tables: dict[str, Any] = {
+        A: table(master(here, broker_cluster_name="c")), B: table(slave("transfer", broker_cluster_name="c")),
+        C: table(master(there, broker_cluster_name="d")), D: table(slave("transfer", broker_cluster_name="d")),
+        away: ConnectionRefusedError(),
+    }  # fmt: skip
+    told = await viewed(FakeAsker(tables), *tables)
+    drawn = {group["name"]: [node["address"] for node in group["nodes"]] for group in told["groups"]}
+    assert drawn == {"a (c)": [A, B], "a (d)": [C, D], away: [away]}
+    assert {row["group"] for row in told["brokers"]} == set(drawn)
+    assert {(one[0], one[1]) for one in edges(told)} == {(A, B), (C, D)}
 
 
 async def test_a_slave_that_is_lost_is_drawn_with_why(autojump_clock: MockClock) -> None:

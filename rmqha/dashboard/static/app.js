@@ -26,7 +26,7 @@ function overview() {
     cluster.brokers.length ? null : card("Brokers", note("No broker is known yet.")),
     isEmpty ? card("Nothing is stored yet", note("Send a first message: rmqha send orders --count 10")) : null,
     ...cluster.groups.map((one) => card(one.name, drawing(one),
-      cluster.brokers.filter((row) => row.name === one.name).map(brokerRow))),
+      cluster.brokers.filter((row) => row.group === one.name).map(brokerRow))),
     el("h2", { class: "between" }, "The last hour"),
     ...charts(cluster.brokers),
   ].filter(Boolean);

@@ -91,7 +91,7 @@ function chart([column, title, format], named) {
 }
 
 export function charts(brokers) {
-  const named = brokers.map((row) => ({ address: row.address, label: row.role ? `${row.name}/${row.id}` : row.name }));
+  const named = brokers.map((row) => ({ address: row.address, label: row.role ? `${row.group}/${row.id}` : row.group }));
   const legend = el("p", { class: "legend" }, named.map(({ label, address }, order) =>
     el("span", { title: address }, el("i", { class: `s${order % COLOURS}`, "aria-hidden": true }), label)));
   return [legend, el("div", { class: "charts" }, CHARTS.map((one) => chart(one, named)))];
