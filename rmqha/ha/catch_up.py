@@ -21,7 +21,7 @@ from rmqha.ha.runtime_info import ClientState
 from rmqha.ha.slave_connection import SlaveConnection, UnfitMasterError
 from rmqha.replication.catch_up_plan import PeerAnswer, PeerState
 from rmqha.replication.master_session import LogRange
-from rmqha.replication.overlap import StreamStart
+from rmqha.replication.overlap import ALL_OF_A_LOG, StreamStart
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network, Stream
 from rmqha.waiting import STOOD_STILL_S
@@ -41,6 +41,10 @@ class TakeTables(Protocol):
 
 _FAILURES: Final = (RemoteProtocolError, OSError, trio.BrokenResourceError, StoreReadError)
 """They may pass: ask again later. A file of the log here that cannot be opened now (no descriptor) is among them."""
+_BEGINS_SOMEWHERE: Final = (
+    "its log does not begin at 0, and it does not say where (its remoting port, one below its HA port, does not "
+    "answer, or refuses): RocketMQ's would begin within its log. Let it answer, or take it out of haPeers"
+)
 _COMPARES_FOR: Final = 3
 """So many times as long as a peer may be silent: what is compared is little, and the other peers wait meanwhile."""
 
@@ -129,7 +133,7 @@ class PeerAsker:
             is_waited_for = is_longer or (was_longer and not has_tables)
             answer = PeerAnswer(PeerState.LONGER if is_waited_for else PeerState.UNKNOWN, str(error))
             end = end if is_longer or not is_waited_for else None
-        taken_bytes = self._log.max_offset - begun_at if takes else 0
+        taken_bytes = self._log.max_offset - max(begun_at, self._log.min_offset) if takes else 0
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)
         broker_id = None if there is None or there.member is None else there.member.broker_id
@@ -149,7 +153,10 @@ class PeerAsker:
         """Append what the peer holds beyond the local end; RemoteProtocolError if it does not send all of it."""
         options = self._options
         await self._before_taking(peer, there)
-        start = await choose_start_at(self._log, there, overlap_size=options.overlap_size)
+        is_untold = there is None and self._log.min_offset == self._log.max_offset
+        start = (
+            ALL_OF_A_LOG if is_untold else await choose_start_at(self._log, there, overlap_size=options.overlap_size)
+        )
         stream = await self._connect(peer)
         try:
             connection = SlaveConnection(
@@ -164,6 +171,8 @@ class PeerAsker:
             await connection.run()
         finally:
             stream.close()
+        if is_untold and self._log.min_offset == self._log.max_offset:
+            raise RemoteProtocolError(_BEGINS_SOMEWHERE)
         if not _has_all(connection.session, there):
             raise RemoteProtocolError(
                 f"it sends nothing beyond {connection.session.position}, as if the rest were not durable there: "

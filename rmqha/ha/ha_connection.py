@@ -272,12 +272,24 @@ class WriteSocketService:
             match self._next_action():
                 case SendRange() as frame:
                     await self._send(self._send_frame, frame)
+                case SendHeartbeat(offset) if self._may_spoil():
+                    await self._wait(
+                        offset + 1, trio.current_time() + connection.service.options.ha_send_heartbeat_interval_s
+                    )
                 case SendHeartbeat(offset):
                     await self._send(connection.stream.send_all, encode_frame_header(offset, 0))
                 case WaitUntil(deadline, offset):
                     await self._wait(offset, deadline)
                 case _ as unknown:
                     assert_never(unknown)
+
+    def _may_spoil(self) -> bool:
+        """Whether a heartbeat may be harmful: an empty RocketMQ slave makes its first file by it, as one at 0.
+
+        Where this log is to begin is not known then; what begins later would be appended to that file all the same.
+        Slaves of ours have said their names.
+        """
+        return not self._connection.replica.who.name and self._connection.service.is_begin_awaited()
 
     def _next_action(self) -> Action:
         service, now = self._connection.service, trio.current_time()

@@ -69,6 +69,8 @@ class HAService:
         """The last ones from which slaves came, and acknowledged what they were sent."""
         self.on_slave_ahead: Callable[[], None] = lambda: None
         """Told of each slave that was turned away since it reports more than the log here holds."""
+        self.is_begin_awaited: Callable[[], bool] = lambda: False
+        """Whether the log is empty, and a peer's is to be taken, which may begin at any offset."""
         self.departed: Final = DepartedReplicas()
         self._bug_limit: Final = LogLimit()
         self.bugs = 0

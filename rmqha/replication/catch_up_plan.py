@@ -142,8 +142,18 @@ class PeerKnowledge:
             return True
         return self.state is not PeerState.UNFIT and self.is_longer(own_end) and self.begin < own_end
 
+    @property
+    def has_said(self) -> bool:
+        """Whether it has proved what it holds, and said where that begins, if it is longer.
+
+        The HA port alone shows that it is longer; RocketMQ's opens before the port that tells where the log begins.
+        """
+        return self.state not in _PROVES_NOTHING and not (self.state is PeerState.LONGER and self.begin < 0)
+
     def may_soon_say(self, *, now: float) -> bool:
         """Whether it may say where its log begins: all may be starting at once, and it may be the last."""
+        if self.state is PeerState.LONGER:
+            return self.reached_at is not None and now < self.reached_at + PATIENCE_S
         is_news = self.unknown_since is not None and now < self.unknown_since + PATIENCE_S - self.unknown_before_s
         return self.state in _YET_TO_SAY or is_news
 
@@ -220,18 +230,19 @@ class CatchUpPlan:
         begins like the one that begins first, of those from which others lead to the end of the longest, each of which
         begins before the one ahead of it ends, since logs that only touch cannot be compared: what lies before that the
         longest one has deleted, and consumers may not have had it. While that one is away it is waited for,
-        as ``refusal`` says, until an operator takes it out of ``haPeers``.
+        as ``refusal`` says, until an operator takes it out of ``haPeers``. Of one that does not say where its log
+        begins all is taken, from offset 0 on, or nothing.
         """
         if not is_empty or len(self.peers) == 1:
             return bool(self.refusal)
-        if self._yet_to_say(now=now):
+        if any(other != peer.peer for other in self._yet_to_say(now=now)):
             return False
         firsts = self._firsts(own_end=own_end)
         return bool(self.refusal) and (peer in firsts or not firsts)
 
     def _yet_to_say(self, *, now: float) -> list[str]:
         """Whom an empty log waits for before it begins like any: see :meth:`takes_from`."""
-        silent = [peer for peer in self.peers if peer.state in _PROVES_NOTHING]
+        silent = [peer for peer in self.peers if not peer.has_said]
         is_enough = len(self.peers) - len(silent) >= self.answers_needed
         return [peer.peer for peer in silent if not is_enough or peer.may_soon_say(now=now)]
 

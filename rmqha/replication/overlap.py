@@ -47,6 +47,10 @@ class StreamStart:
     """Byte 0 of the log, supplied here because it cannot be asked for: a report of 0 means "I have nothing"."""
 
 
+ALL_OF_A_LOG: Final = StreamStart(len(FIRST_BYTE_OF_A_LOG), prefix=FIRST_BYTE_OF_A_LOG)
+"""For an empty log, from 0 on; who begins later sends nothing, or ends the connection."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlaveAhead:
     """The master's log ends ``by`` bytes before the slave's."""
@@ -91,7 +95,7 @@ def _start_of_history(master: LogRange | None) -> StreamStart:
         return StreamStart(0)
     if master.min_offset > 0:
         return StreamStart(master.min_offset, master.min_offset, master.min_offset, master.min_offset)
-    return StreamStart(len(FIRST_BYTE_OF_A_LOG), prefix=FIRST_BYTE_OF_A_LOG)
+    return ALL_OF_A_LOG
 
 
 def find_overlap(

@@ -307,9 +307,32 @@ async def test_the_first_part_of_a_record_proves_nothing(
     assert (states(catch_up), catch_up.opened.is_set()) == (["unasked"], False)
     await peer.send(sent[40:])
     await until(lambda: asked(peer, 1))
-    await peer.send(sent + 2 * encode_frame_header(len(DATA), 0))
-    assert await opened_within(catch_up, 1.0)
-    assert (log.min_offset, log.max_offset) == (begin, len(DATA))
+    assert (states(catch_up), log.max_offset) == (["longer"], 0)
+    nursery.cancel_scope.cancel()
+
+
+async def test_of_a_peer_that_does_not_say_where_its_log_begins_all_is_taken_or_nothing(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """RocketMQ's HA port opens before its remoting port, and begins with the last file: consumers passed over the rest.
+
+    So is it with one that refuses by its ACL to say anything.
+    """
+    peer, log = RawMaster(), MemoryLog()
+    await nursery.start(peer.run, network)
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", peer.port))
+    await until(lambda: asked(peer, 0))
+    await peer.send(frames(3 * FILE, DATA[3 * FILE :]))
+    for _ in range(3):
+        await until(lambda: peer.reports()[-1:] == [1], within_s=90)
+        await peer.send(2 * encode_frame_header(1, 0))
+        await until(lambda: "does not say where" in catch_up.info()[0]["reason"])
+        assert (states(catch_up), catch_up.opened.is_set(), log.max_offset) == (["longer"], False, 0)
+        peer.received[-1].clear()
+    await until(lambda: peer.reports()[-1:] == [1], within_s=90)
+    await peer.send(frames(1, DATA[1:]) + 2 * encode_frame_header(len(DATA), 0))
+    assert await opened_within(catch_up, 5.0)
+    assert (log.min_offset, log.content()) == (0, DATA)
     nursery.cancel_scope.cancel()
 
 

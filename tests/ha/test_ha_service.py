@@ -667,6 +667,26 @@ async def test_two_connections_from_one_port_are_two(nursery: trio.Nursery, auto
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("is_told_late", [True, False])
+async def test_an_empty_slave_of_rocketmq_is_not_spoilt_while_it_is_not_known_where_the_log_begins(
+    is_told_late: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It made its file 0 by a heartbeat, and appended there what begins later: it had to be emptied a second time."""
+    network, log, java = MemoryNetwork(), MemoryLog(), JavaLog(FILE)
+    service = await start_master(nursery, network, log)
+    service.is_begin_awaited = lambda: is_told_late and log.max_offset == 0
+    nursery.start_soon(JavaSlave(network, service.port, java).run)
+    await trio.sleep(50)
+    assert (java.files == {}) is is_told_late
+    data = records([bytes(100)] * 40)
+    begin = FILE if is_told_late else 0
+    log.start_at(begin)
+    log.append_raw(memoryview(data)[begin : begin + FILE], begin)
+    await trio.sleep(50)
+    assert (java.min_offset, java.content()) == (begin, log.content())
+    nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("in_sync_replicas", [1, 2])
 async def test_what_a_slave_took_is_proven_when_it_has_left_too(
     in_sync_replicas: int, nursery: trio.Nursery, autojump_clock: MockClock

@@ -203,12 +203,12 @@ def test_an_empty_log_takes_nothing_before_each_peer_has_said_what_it_holds() ->
     plan = Plan("short", "long")
     plan.own_end = 0
     assert not plan.takes_from("short")
-    plan.answer("short", PeerState.LONGER, end=200)
+    plan.answer("short", PeerState.LONGER, begin=0, end=200)
     plan.answer("long", PeerState.STARTING)
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
     assert not plan.takes_from("short"), "the other will say so when it has recovered"
     assert plan.takes_from("short", is_empty=False)
-    plan.answer("long", PeerState.LONGER, end=300)
+    plan.answer("long", PeerState.LONGER, begin=0, end=300)
     assert plan.takes_from("long")
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "long"
 
@@ -329,23 +329,40 @@ def test_an_empty_log_begins_like_one_from_which_another_leads_to_the_longest(
 
 
 def test_an_empty_log_does_not_begin_like_one_that_does_not_say_where_it_begins_if_another_does() -> None:
+    """It is waited for, for a moment: its HA port may have opened before the one that tells, as RocketMQ's does."""
     plan = Plan("unspoken", "long")
     plan.own_end = 0
-    plan.answer("unspoken", PeerState.LONGER, end=300)
-    plan.answer("long", PeerState.LONGER, begin=0, end=301)
+    plan.answer("unspoken", PeerState.LONGER)
+    plan.answer("long", PeerState.LONGER, begin=250, end=301)
+    assert [plan.takes_from(peer) for peer in ("unspoken", "long")] == [False, False]
+    assert "once unspoken of haPeers says where its log begins" in plan.plan.refusal
+    plan.now += PATIENCE_S - 1
+    assert not plan.takes_from("long")
+    plan.now += 1
     assert [plan.takes_from(peer) for peer in ("unspoken", "long")] == [False, True]
+    plan.answer("unspoken", PeerState.LONGER, begin=0, end=300)
+    assert [plan.takes_from(peer) for peer in ("unspoken", "long")] == [True, False]
+
+
+def test_so_it_is_as_long_as_sends_wait() -> None:
+    plan = Plan("unspoken", "long", answers_needed=2)
+    plan.own_end = 0
+    plan.answer("unspoken", PeerState.LONGER)
+    plan.answer("long", PeerState.LONGER, begin=250, end=301)
+    plan.now += 1000 * PATIENCE_S
+    assert [plan.takes_from(peer) for peer in ("unspoken", "long")] == [False, False]
 
 
 def test_an_empty_log_does_not_begin_like_a_shorter_peer_because_the_longest_fails() -> None:
     """The line broke, and it took from the other: then the longest log began behind its end, and each start ended."""
     plan = Plan("short", "long")
     plan.own_end = 0
-    plan.answer("short", PeerState.LONGER, end=200)
-    plan.answer("long", PeerState.LONGER, end=300)
+    plan.answer("short", PeerState.LONGER, begin=0, end=200)
+    plan.answer("long", PeerState.LONGER, begin=0, end=300)
     plan.answer("long", PeerState.LONGER, was_reached=False)
     assert plan.plan.next_question(is_empty=True, now=plan.now).peer == "short"
     assert not plan.takes_from("short")
-    plan.answer("short", PeerState.LONGER, end=300)
+    plan.answer("short", PeerState.LONGER, begin=0, end=300)
     assert plan.takes_from("short"), "it has grown meanwhile, and brings all that the one that fails has said to hold"
     assert plan.takes_from("long")
 
@@ -357,8 +374,9 @@ def test_an_empty_log_begins_like_a_peer_that_does_not_say_where_it_ends_if_no_o
     plan.answer("other", PeerState.SETTLED, end=0)
     plan.answer("unspoken", PeerState.LONGER)
     assert plan.takes_from("unspoken")
-    plan.answer("other", PeerState.LONGER, end=200)
+    plan.answer("other", PeerState.LONGER, begin=0, end=200)
     assert not plan.takes_from("unspoken")
+    plan.now += PATIENCE_S
     assert plan.takes_from("other")
 
 
