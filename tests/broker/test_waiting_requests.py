@@ -238,6 +238,32 @@ async def test_who_is_no_master_any_more_when_its_turn_comes_changes_nothing(
         broker.role.become(RoleKind.MASTER, term=2)
 
 
+@pytest.mark.parametrize("topic", ["t", ""])
+async def test_who_is_no_master_any_more_sets_no_group_s_places_by_another_s(
+    topic: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """They were answered SUCCESS, and the next master never had them."""
+    machine, go_on = Machine(SimNet(), "10.0.0.1"), trio.Event()
+
+    async def topics_of(_group: str) -> list[str]:
+        await go_on.wait()
+        return ["t"]
+
+    async with machine.broker() as broker, machine.client() as client:
+        await ask(client, send_request(b"x"))
+        broker.offsets.commit_offset("h", "t", 0, offset=1)
+        monkeypatch.setattr(broker.offsets, "topics_of_in_turns", topics_of)
+        async with trio.open_nursery() as nursery:
+            for one in ("", topic):
+                fields = {"srcGroup": "h", "destGroup": "k", "topic": one}
+                nursery.start_soon(refused, client, RemotingCommand(RequestCode.CLONE_GROUP_OFFSET, ext_fields=fields))
+                await trio.sleep(0.1)
+            broker.role.become(RoleKind.SLAVE, master="10.0.0.2:10911", term=1)
+            go_on.set()
+        assert broker.offsets.query_offset("k", "t", 0) is None
+        broker.role.become(RoleKind.MASTER, term=2)
+
+
 async def refused(client: RemotingClient, request: RemotingCommand) -> None:
     answer = await ask(client, request)
     assert (answer.code, "slave broker" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)

@@ -191,18 +191,23 @@ class ConsumeAdminProcessor:
 
     def clone_group_offset(self, connection: Connection, request: RemotingCommand) -> None:
         """314: another group goes on where this one is; not by a slave's word."""
-        if not self._store.role.is_master:
-            raise RemoteProtocolError(_NOT_HERE)
+        self._check_role()
         header = decode_header(CloneGroupOffsetRequestHeader, request)
         self._answers.answer(connection, request, partial(self._clone, header, connection.peer))
 
+    def _check_role(self) -> None:
+        if not self._store.role.is_master:
+            raise RemoteProtocolError(_NOT_HERE)
+
     async def _clone(self, header: CloneGroupOffsetRequestHeader, peer: str) -> RemotingCommand:
+        self._check_role()  # it may have changed while others had their turns, and may again between these
         source, target = header.src_group, header.dest_group
         topics = [header.topic] if header.topic else await self._offsets.topics_of_in_turns(source)
         for config in self._subscribed(source, topics):
             offsets = self._offsets.query_offsets(source, config.topic_name)
             for number, (queue_id, offset) in enumerate(offsets.items()):
                 await pause(number)
+                self._check_role()
                 self._offsets.commit_offset(target, config.topic_name, queue_id, offset=offset, peer=peer)
         return RemotingCommand(ResponseCode.SUCCESS)
 
