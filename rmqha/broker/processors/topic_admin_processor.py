@@ -79,13 +79,11 @@ class TopicAdminProcessor:
     def delete_topic(self, connection: Connection, request: RemotingCommand) -> None:
         """215: forget a topic and its consume queues; what the log holds of it goes with the log's files.
 
-        One that is not known while a peer may hold more than this log would come with that all the same.
+        Not while a peer may hold more than this log: the topic's messages, or the topic itself, would come with that.
         """
         topic = decode_header(TopicRequestHeader, request).topic
         self._check(topic)
-        flags = self._store.running_flags
-        if flags.is_peer_longer and self._topics.select(topic) is None:
-            raise RemoteProtocolError(f"topic {topic} is not known here yet: {flags.refusal()}")
+        self._check_log()
         self._answer(connection, request, topic, partial(self._delete, topic, connection.peer))
 
     def _answer(
@@ -105,6 +103,11 @@ class TopicAdminProcessor:
         if not self._store.role.is_master:
             raise RemoteProtocolError("Can't modify topic from slave broker, please execute it from master broker.")
 
+    def _check_log(self) -> None:
+        flags = self._store.running_flags
+        if flags.is_peer_longer:
+            raise RemoteProtocolError(f"no topic is deleted at present, as more of it may come: {flags.refusal()}")
+
     async def _update(self, config: TopicConfig, peer: str) -> None:
         self._check_role()  # it may have changed while others had their turns
         self._topics.update_topic_config(config)
@@ -115,14 +118,12 @@ class TopicAdminProcessor:
 
         So there must be no checkpoint between the look at the queues' ends and the deletion.
         """
-        is_waiting = self._store.running_flags.is_peer_longer
-        told = await self._store.next_queue_offsets() if is_waiting else {}  # what came from a peer is counted later
         queue_ids = await self._store.queues.ids_of_in_turns(topic)
         self._check_role()
+        self._check_log()
         config = self._topics.select(topic)
         queue_ids |= set(range(config.queue_nums if config is not None else 0))
-        queue_ids |= {queue_id for name, queue_id in told if name == topic}
-        ends = {one: max(self._end_of(topic, one), told.get((topic, one), 0)) for one in sorted(queue_ids)}
+        ends = {one: self._end_of(topic, one) for one in sorted(queue_ids)}
         ends = {queue_id: end for queue_id, end in ends.items() if end > 0}
         self._topics.expire_deleted()
         self._topics.delete_topic_config(topic, ends, before=self._store.max_offset)
