@@ -92,7 +92,7 @@ def confirmed_end(log: CommitLog, masters: Masters | None) -> int:
     Raises:
         ConfigError: no broker was named.
         StoreError: none that was named is this log's master, and answers.
-        NoReplicaError: it is, but no slave has taken anything since it started.
+        NoReplicaError: it is, but no slave has taken anything since it started; or it shows nothing of this log.
     """
     if masters is None or log.is_committed or log.end == log.min_offset:
         return log.end
@@ -109,7 +109,13 @@ def confirmed_end(log: CommitLog, masters: Masters | None) -> int:
             f"nobody says how much of {log.uri} is held by replicas: {'; '.join(reasons)}. Name its master; after a "
             "failover that is another broker"
         )
-    return min((end for end in ends if end is not None), default=log.min_offset)
+    told = [end for end in ends if end is not None]
+    if not told:
+        raise NoReplicaError(
+            f"no master that answers shows anything of {log.uri}: it is another log's, or has lost its own"
+            + "".join(f"; {reason}" for reason in reasons)
+        )
+    return min(told)
 
 
 def confirmed_end_or(log: CommitLog, masters: Masters | None, known: int) -> int:

@@ -139,7 +139,13 @@ def test_the_master_of_a_younger_log_says_nothing_of_this_one(log: LogWriter, st
     other = LogWriter(tmp_path / "other")
     other.append(b"n")
     empty = start(other, dispatched_offset=0, ha={"proven_offset": 0})
-    assert end(log, empty) == 0
+    with pytest.raises(
+        NoReplicaError, match=r"no master that answers shows anything of .*: it is another log's, or has"
+    ):
+        end(log, empty)
+    with pytest.raises(NoReplicaError, match=r"lost its own; 127\.0\.0\.1:[0-9]+ is a slave"):
+        end(log, empty, start(log, role="SLAVE"))
+    assert confirmed_end_or(open_log(str(log.root)), Masters((empty,)), 7) == 7
     assert end(log, empty, start(log)) == log.end
     log.path(0).unlink()
     young = start(other, dispatched_offset=other.end, ha={"proven_offset": other.end})
