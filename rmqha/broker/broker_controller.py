@@ -162,6 +162,7 @@ class BrokerController:
         self.store.cleaner.before_deleting = self.metadata.save_ends
         if self.access.permissions is not None:
             self.access.permissions.on_read = self.holds.end_all
+            self.replication.group.table_troubles = self.access.permissions.refused_tables.told
 
     def _on_arrival(self, topic: str, queue_id: int, queue_end: int) -> None:
         if queue_end > self.store.queues.deleted_end(topic, queue_id):

@@ -5,7 +5,7 @@ answer tells who the master is. A RocketMQ slave tells nothing, and is believed 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -92,6 +92,8 @@ class ReplicationGroup:
         self.trouble: Final = trouble
         self.later: Final = later
         self.begin: Final = begin
+        self.table_troubles: Callable[[Collection[str]], list[str]] = lambda _hosts: []
+        """Told the hosts of slaves: which of them do not get tables from here, a sentence each."""
         self._followed_from: int | None = None
         self._followed_id: int | None = None
         """The brokerId of whom this broker follows, or did; None until it says so."""
@@ -205,8 +207,8 @@ class ReplicationGroup:
         )
 
     def troubles(self, *, now: float) -> list[str]:
-        """Which slaves said a moment ago that they take nothing at present, and why, a sentence each."""
-        return [
+        """Which slaves said a moment ago that they take nothing at present, or get no tables, a sentence each."""
+        return self.table_troubles({host for host, _ in self.slave_addresses()}) + [
             f"{':'.join(where)} ({self._name_of(one.member)}) takes nothing, and says why: {one.trouble}"
             for where, one in self._introduced.items()
             if one.trouble and now < one.at + _TOLD_FOR_S

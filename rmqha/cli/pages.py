@@ -17,6 +17,9 @@ OTHER_BYTES: Final = "holds other bytes"
 """As a master says of a peer (rmqha/ha/catch_up.py)."""
 
 
+_WHITE: Final = "globalWhiteRemoteAddresses"
+
+
 class Page(StrEnum):
     """How a section's title begins, after its page."""
 
@@ -78,6 +81,8 @@ def page_of_trouble(told: str) -> Page:
     """What to read of a slave that takes nothing, by what it says of it: a failed write does not pass by itself."""
     if DIVERGED_LOG in told:
         return Page.DIVERGED
+    if _WHITE in told:
+        return Page.ACCOUNTS
     return Page.WRITE_FAILED if NOT_WRITABLE in told else Page.SLAVE_FULL
 
 

@@ -34,14 +34,16 @@ class PlainAccessValidator:
         host = host_of(connection.peer)
         if self._permissions.is_white(host):
             return request
-        command = request.command
+        command, refused = request.command, self._permissions.refused_tables
         try:
             account = self._permissions.authenticate(command, host)
             if account is not None:
                 self._permissions.check_perm(account, command.code, needs_of(command, reply_topic=self._reply_topic))
             command.replace_ext_fields(command.ext_fields)
-        except AclError:
+        except AclError as error:
+            refused.note(host, command.code, str(error))
             raise
         except RemoteProtocolError as error:
             raise AclError(str(error)) from None
+        refused.note(host, command.code, "")
         return command

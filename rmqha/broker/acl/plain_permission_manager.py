@@ -17,6 +17,7 @@ from rmqha.broker.acl.needed_permissions import Need
 from rmqha.broker.acl.plain_access_resource import PlainAccessResource
 from rmqha.broker.acl.plain_acl import PlainAcl, acl_files, read_plain_acl
 from rmqha.broker.acl.plain_acl_edit import Change
+from rmqha.broker.acl.refused_tables import RefusedTables
 from rmqha.broker.acl.remote_address_strategy import parts_of
 from rmqha.codec.acl import ACCESS_KEY, is_signed
 from rmqha.codec.remoting import RemotingCommand
@@ -45,6 +46,7 @@ class PlainPermissionManager:
 
     Attributes:
         on_read: called when accounts may have other permissions than before.
+        refused_tables: which slaves are not let in with their questions.
     """
 
     def __init__(self, home: str) -> None:
@@ -55,6 +57,7 @@ class PlainPermissionManager:
         self._told = ""
         """Why files could not be read again, the last time."""
         self.on_read: Callable[[], None] = lambda: None
+        self.refused_tables: Final = RefusedTables()
         self._looking: Final = trio.Lock()
         _tell(self._acl)
 

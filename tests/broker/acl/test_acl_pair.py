@@ -8,11 +8,14 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.cli.pages import Page, page_of_trouble
 from rmqha.client import Message, MQBrokerError, open_producer
 from rmqha.codec.acl import SessionCredentials
-from rmqha.codec.codes import ResponseCode
+from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.codec.transfer import encode_report
 from rmqha.errors import ConfigError
+from rmqha.remoting.client import open_remoting_client
 from tests.broker.acl.files import account, home_with
 from tests.broker.dledger_brokers import BrokerGroup
 from tests.broker.machines import Machine, ask, replication_of, send_request
@@ -171,3 +174,33 @@ async def test_members_of_a_dledger_group_sign_what_they_ask_their_leader(
             nursery.cancel_scope.cancel()
     refused = [line for line in lines if line["event"] == "master_link.not_synchronized"]
     assert (refused == []) is signs
+
+
+async def test_a_master_says_which_slave_it_lets_have_no_tables(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """One of RocketMQ's, which signs nothing, followed without topics and groups: all was "ok", and in sync."""
+    master, _ = a_pair(tmp_path)
+    request, signed = (RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET) for _ in range(2))
+    SessionCredentials("brokers", "12345678").sign(signed)
+    network = master.net.host("10.0.0.7").mount()
+    async with master.broker() as broker:
+        group = replication_of(broker).group
+
+        def told() -> list[str]:
+            return group.troubles(now=trio.current_time())
+
+        async with open_remoting_client(network, "10.0.0.1:10911") as client:
+            assert (await ask(client, request)).code == ResponseCode.SYSTEM_ERROR
+            assert told() == [], "no slave follows from there"
+            slave = await network.connect("10.0.0.1", 10912, timeout_s=5)
+            await slave.send_all(encode_report(0))
+            await trio.sleep(1)
+            (trouble,) = told()
+            assert trouble.startswith("the slave at 10.0.0.7 is refused topics, groups and offsets (org.apache.")
+            assert page_of_trouble(trouble) is Page.ACCOUNTS
+            assert (await ask(client, signed)).code != ResponseCode.SYSTEM_ERROR
+            assert told() == []
+            assert (await ask(client, request)).code == ResponseCode.SYSTEM_ERROR
+            assert told() == [trouble]
+        await trio.sleep(60)
+        assert told() == [], "it asks every 10 s, or has left"
+        slave.close()
