@@ -152,8 +152,9 @@ def _end_by(address: str, log: CommitLog, masters: Masters) -> int | None:
         proven, shown = _known_by(_ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO).body)
         if shown < log.min_offset:
             raise _UselessAnswerError(f"is the master of another log, which ends at {shown}, before this one begins")
-        last = last_record_before(log, min(proven or log.end, shown, log.end))
-        common = last or last_record_before(log, min(shown, log.end))
+        limit = min(proven or log.end, shown, log.end)
+        last, sound = (last_record_before(log, limit, is_sound=only) for only in (False, True))
+        common = sound or last_record_before(log, min(shown, log.end), is_sound=True)
         if common is None:
             return None
         fields = encode_header(ViewMessageRequestHeader(common.offset))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rmqha.codec.record.scan import Stop
 from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
-from rmqha.spark.records import crc32, judge, start_at
+from rmqha.spark.records import crc32, find_next, judge, start_at
 from rmqha.spark.segments import Segment, SegmentReader
 
 _NEAR_BYTES: Final = 64 << 10
@@ -154,22 +154,28 @@ def anchor_of(log: CommitLog, offset: int, size: int) -> Anchor:
     return Anchor(offset, size, crc32(_read(log, offset, size)))
 
 
-def last_record_before(log: CommitLog, offset: int) -> Anchor | None:
-    """What ends there, or nearest before; None if nothing does."""
+def last_record_before(log: CommitLog, offset: int, *, is_sound: bool = False) -> Anchor | None:
+    """What ends there, or nearest before; None if nothing does. Its body may be damaged, unless it ``is_sound``.
+
+    What is damaged before that is passed over: a record in front of it would not tell that what is behind was cut.
+    """
     for segment in reversed(log.segments):
-        if segment.base < offset and (found := _last_record_in(log, segment, min(offset, segment.end))):
+        end = min(offset, segment.end)
+        if segment.base < offset and (found := _last_record_in(log, segment, end, is_sound=is_sound)):
             return anchor_of(log, *found)
     return None
 
 
-def _last_record_in(log: CommitLog, segment: Segment, end: int) -> tuple[int, int] | None:
+def _last_record_in(log: CommitLog, segment: Segment, end: int, *, is_sound: bool) -> tuple[int, int] | None:
     """Offset and size of the last whole record that ends at ``end`` or before it."""
     with SegmentReader(log.filesystem, segment) as file:
         back = _NEAR_BYTES
         while True:
             at, last = start_at(file, max(segment.base, end - back), end=end), None
-            while at < end and (verdict := judge(file, at)).is_record and verdict.end <= end:
-                at, last = verdict.end, (at, verdict.end - at)
+            while at < end and (verdict := judge(file, at, check_crc=is_sound)).stop is not Stop.BLANK:
+                if verdict.is_record and verdict.end <= end:
+                    last = at, verdict.end - at
+                at = verdict.end if verdict.is_record else find_next(file, at, end=end) or end
             if last is not None or end - back <= segment.base:
                 return last
             back *= 8

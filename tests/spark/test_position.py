@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import open_log
-from rmqha.spark.position import Anchor, Position, from_json, position_at
+from rmqha.spark.position import Anchor, Position, from_json, last_record_before, position_at
 from tests.spark.logs import LogWriter, record
 
 
@@ -51,6 +51,27 @@ def test_another_record_before_a_position_is_told_wherever_it_lies(log: LogWrite
         assert behind(log, at) == position.offset
         assert f"another record is at {at}: " in position.problem(open_log(str(log.root)))
         log.path(at).write_bytes(before)
+
+
+@pytest.mark.parametrize(("at_byte", "bits"), [(100, 0xFF), (0, 0x40), (4, 0xFF)])
+def test_damage_before_it_does_not_hide_the_last_record(log: LogWriter, at_byte: int, bits: int) -> None:
+    """What was noted lay before the damage: a tail that was cut and written anew behind it was taken for read.
+
+    In a body, a size and a magic code. One whose body alone is damaged is still what lies there.
+    """
+    places, sound = kept(log), {at: log.path(at).read_bytes() for at in kept(log)}
+    for damaged in places:
+        data = bytearray(sound[damaged])
+        data[damaged % log.file_size + at_byte] ^= bits
+        log.path(damaged).write_bytes(data)
+        here = open_log(str(log.root))
+        for last in [at for at in places if at > damaged or (at == damaged and at_byte == 100)]:
+            anchor = last_record_before(here, behind(log, last))
+            assert (anchor and anchor.offset) == last
+        if at_byte == 100:
+            good = last_record_before(here, behind(log, damaged), is_sound=True)
+            assert (good and good.offset) == (places[places.index(damaged) - 1] if damaged > places[0] else None)
+        log.path(damaged).write_bytes(sound[damaged])
 
 
 def test_a_record_whose_file_has_expired_is_not_missed(log: LogWriter) -> None:
