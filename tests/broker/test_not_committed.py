@@ -128,3 +128,23 @@ async def test_what_does_not_fit_an_answer_is_left_out(
         assert len(await lag_of_all(client)) == 1
         stats = await told(client, RequestCode.GET_CONSUME_STATS, consumerGroup="g")
         assert len(stats["offsetTable"]) == 4
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+async def test_what_was_there_before_the_first_message_is_not_lacking(
+    machine: Machine, by_group: bool, autojump_clock: MockClock
+) -> None:
+    """A topic that was deleted, and made again, goes on behind the places of what it had."""
+    async with machine.broker(), machine.client() as client, member_of(machine, "one") as one:
+        await send_three(client)
+        fields = {"topic": "t"}
+        await ask(client, RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=fields))
+        await ask(client, send_request(b"again"))
+        await ask(client, pull_request(3, suspend_ms=1000))
+        await one.heartbeat("stuck")
+        if by_group:
+            stats = await told(client, RequestCode.GET_CONSUME_STATS, consumerGroup="stuck")
+            queue = stats["offsetTable"][message_queue_key("t", 0, broker_name="broker-a")]
+            assert (queue["consumerOffset"], queue["brokerOffset"]) == (3, 4)
+        else:
+            assert (await lag_of_all(client))["stuck"] == 1

@@ -156,3 +156,22 @@ async def test_what_cannot_be_seen_soon_is_not_waited_for_long(
             assert trio.current_time() - begun_at < (0.6 if has_room else 0.1)
             assert answer.ext_fields.get("offset", answer.ext_fields.get("maxOffset")) in {"0", "1"}
         assert broker.holds.held == 0
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(max_offset, "3"), (last_offset, "2")])
+async def test_what_a_flush_under_way_leaves_out_is_waited_for_as_well(
+    asked: Callable[[], RemotingCommand], expected: str, autojump_clock: MockClock
+) -> None:
+    """The end moved on with the first message that came to be seen, and others had been acknowledged by then."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    machine.disk.latency_s = (0.05, 0.05)
+    async with machine.broker() as broker, machine.client() as client:
+        await send(client, 1)
+        assert await drain(client) == 1
+        await trio.sleep(1)
+        await send(client, 1)
+        broker.store.request_flush()
+        await trio.sleep(0.02)
+        await send(client, 1)
+        assert broker.store.get_max_offset_in_queue("t", 0) == 1, "the flush is under way"
+        assert (await ask(client, asked())).ext_fields["offset"] == expected
