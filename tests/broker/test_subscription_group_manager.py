@@ -141,3 +141,16 @@ async def test_a_table_of_the_same_version_is_another_one_where_something_was_ma
     ours.dirty = False
     ours.replace(told)
     assert not ours.dirty
+
+
+async def test_what_an_operator_made_of_a_built_in_group_is_there_after_a_start_and_on_slaves() -> None:
+    """Every broker has that group before it reads a table."""
+    master, slave, restarted = manager(now_ms=8), manager(role=Role(RoleKind.SLAVE)), manager(now_ms=9)
+    forbidden = SubscriptionGroupConfig("TOOLS_CONSUMER", consume_enable=False)
+    master.update(forbidden)
+    told = java_json.loads(java_json.dumps(await master.to_json_in_turns()))
+    slave.replace(SubscriptionGroupTable.from_json(told))
+    restarted.replace_from_json(told)
+    for groups in (slave, restarted):
+        assert groups.select("TOOLS_CONSUMER") == forbidden
+        assert await names(groups) == await names(master)

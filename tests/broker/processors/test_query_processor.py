@@ -13,6 +13,7 @@ from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueryConsumerOffsetRequestHeader, ViewMessageRequestHeader, encode_header
 from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, decode_frames
+from rmqha.errors import RemoteProtocolError
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.sim.sim_net import SimNet
 
@@ -141,3 +142,21 @@ async def test_a_message_that_is_looked_up_one_way_is_not_sent(autojump_clock: M
                 assert (await ask(client, request)).body
         assert broker.server is not None
         assert [connection.in_flight.requests for connection in broker.server.connections] == [0]
+
+
+@pytest.mark.parametrize("store", [WholeStore(), CleanedStore()])
+def test_while_it_is_unknown_where_groups_are_none_is_told_where_to_begin(store: CleanedStore) -> None:
+    """A group that was told 0, as the queue begins there, consumed all of it again; one that was told nothing, none."""
+    offsets = ConsumerOffsetManager()
+    offsets.commit_offset("known", "t", 0, offset=7)
+    offsets.why_unknown = lambda: "the master has yet to tell"
+    processor = QueryProcessor(store, offsets, PullRequestHoldService(), rules=RULES)  # type: ignore[arg-type]
+
+    def query(group: str) -> RemotingCommand:
+        header = QueryConsumerOffsetRequestHeader(group, "t", 0)
+        request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
+        return processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
+
+    assert query("known").ext_fields["offset"] == "7"
+    with pytest.raises(RemoteProtocolError, match="the master has yet to tell"):
+        query("other")
