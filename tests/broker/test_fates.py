@@ -76,6 +76,14 @@ def test_no_producer_fills_the_memory() -> None:
     assert [fates.has_ended(offset) for offset in (0, 89, 90, 99)] == [False, False, True, True]
 
 
+def test_of_what_is_forgotten_it_is_not_known_whether_it_has_ended() -> None:
+    """The last one that is forgotten, too: its mark in the log has to be looked for."""
+    fates = Fates(kept_max=10)
+    for offset in range(100):
+        fates.end(offset)
+    assert [fates.is_known(offset) for offset in (0, 89, 90, 99, 100)] == [False, False, True, True, True]
+
+
 async def test_where_not_all_marks_are_read_less_is_known_by_the_last_that_is_not() -> None:
     """What lies before that one in the log may have ended by it, or by one before it."""
 

@@ -8,12 +8,14 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.processors import end_transaction_processor
+from rmqha.broker.puts.internal_puts import InternalPuts, PutMessageResult
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.transaction.half_message import HALF_TOPIC
+from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.codec.codes import ResponseCode
+from rmqha.codec.record.encoder import PreparedRecord
 from tests.broker.machines import Machine
-from tests.broker.producers import COMMIT, end_request, producer_of, seen
+from tests.broker.producers import COMMIT, Half, end_request, producer_of, seen
 from tests.broker.test_ends_that_come_again import end_all, few_are_remembered
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import running
@@ -39,6 +41,30 @@ async def test_as_many_may_wait_after_marks_were_looked_for_as_before(
                 await producer.heard.wait()
         codes = Counter(producer.answers[frame.opaque].code for frame in frames)
         assert codes == {ResponseCode.SUCCESS: 5, ResponseCode.SYSTEM_BUSY: 15}
+
+
+async def test_what_ends_while_it_is_written_again_has_a_mark_at_each_of_its_places(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """A broker of RocketMQ's that goes on with this store knows a place by its mark alone, and asks about any other."""
+    put, ended = InternalPuts.put, list[Half]()
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        half = await producer.prepare(b"money")
+
+        async def put_and_end(puts: InternalPuts, record: PreparedRecord, *, wait: bool = True) -> PutMessageResult:
+            result = await put(puts, record, wait=wait)
+            if record.topic == HALF_TOPIC and not ended:
+                ended.append(half)
+                assert await end_all(producer, [half]) == [ResponseCode.SUCCESS]
+            return result
+
+        monkeypatch.setattr(InternalPuts, "put", put_and_end)
+        with trio.fail_after(600):
+            while not ended:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(1)
+        await trio.sleep(1)
+        assert [message.body for message in await seen(broker)] == [b"money"]
+        assert [mark.body for mark in await seen(broker, topic=OP_TOPIC)] == [b"0", b"1"]
 
 
 async def test_half_messages_that_come_while_others_are_told_of_are_told_of_at_once(
