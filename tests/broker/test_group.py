@@ -381,6 +381,16 @@ async def test_a_stranger_that_left_is_not_taken_for_the_slave_on_its_host() -> 
     assert group.clashes(now=34) == []
 
 
+async def test_clients_are_not_sent_to_a_slave_whose_connection_has_ended() -> None:
+    group = group_of(connected := [("10.0.0.2", "50001"), ("10.0.0.2", "50002")])
+    for port, ha_client_port in (("1", "50001"), ("2", "50002")):
+        member = {"brokerId": port, "listenPort": port, "haClientPort": ha_client_port}
+        group.on_introduced("10.0.0.2", member, now=0)
+    assert group.following() == {1: "10.0.0.2:1", 2: "10.0.0.2:2"}
+    del connected[0]
+    assert group.following() == {2: "10.0.0.2:2"}
+
+
 async def test_the_name_of_a_master_that_is_not_followed_is_not_taken() -> None:
     group = group_of([], **SLAVE, brokerName=UNSET)
     before = group.broker_name

@@ -412,7 +412,9 @@ async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, auto
         assert (await told(client, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="t"))["groupList"] == ["g"]
 
 
-@pytest.mark.parametrize(("given", "expected"), [({"offset": 1}, 1), ({"offset": -1}, 3), ({}, 3)])
+@pytest.mark.parametrize(
+    ("given", "expected"), [({"offset": 0}, 0), ({"offset": 1}, 1), ({"offset": 3}, 3), ({"offset": -1}, 3), ({}, 3)]
+)
 async def test_one_queue_is_reset_and_no_other(
     machine: Machine, given: dict[str, int], expected: int, autojump_clock: MockClock
 ) -> None:

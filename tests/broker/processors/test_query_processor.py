@@ -84,10 +84,12 @@ def test_a_new_group_does_not_begin_where_the_queue_does_if_that_is_far_behind(
     assert (answer.ext_fields or {}).get("offset") == begins_at
 
 
-def test_a_queue_that_was_added_is_begun_by_a_group_that_has_consumed_others() -> None:
-    """What came into it while the group was stopped would be passed over."""
+@pytest.mark.parametrize("place", [0, 7])
+def test_a_queue_that_was_added_is_begun_by_a_group_that_has_consumed_others(place: int) -> None:
+    """What came into it while the group was stopped would be passed over; a group that was set back is at 0."""
     offsets = ConsumerOffsetManager()
-    offsets.commit_offset("g", "t", 1, offset=7)
+    offsets.commit_offset("g", "t", 1, offset=place)
+    offsets.commit_offset("new", "t", 1, offset=-1)
     processor = QueryProcessor(LongStore(9000), offsets, PullRequestHoldService(), rules=RULES)  # type: ignore[arg-type]
     for group, code in (("g", 0), ("new", ResponseCode.QUERY_NOT_FOUND)):
         header = QueryConsumerOffsetRequestHeader(group, "t", 0)
