@@ -43,6 +43,13 @@ def test_of_two_subscriptions_the_newer_one_counts(heartbeats: Heartbeats) -> No
     assert heartbeats.subscriptions() == {"t": "newest"}
 
 
+def test_of_two_of_one_version_the_one_that_is_known_counts(heartbeats: Heartbeats) -> None:
+    """Java's broker takes a newer one alone; what a group is filtered by would change with each heartbeat."""
+    for member, text in (("a", "first"), ("b", "other"), ("a", "first"), ("b", "other")):
+        heartbeats.hear(member, SubscriptionData("t", text, sub_version=5))
+        assert heartbeats.subscriptions() == {"t": "first"}
+
+
 def test_a_heartbeat_brings_topics_and_takes_others_away(heartbeats: Heartbeats) -> None:
     heartbeats.hear("a", SubscriptionData("t"), SubscriptionData("u"))
     heartbeats.hear("a", SubscriptionData("u"), SubscriptionData("v"))

@@ -189,3 +189,15 @@ def test_what_a_process_before_had_learned_from_the_log_is_told_at_once() -> Non
     assert told_topic(again, "t", config, follows_tables=True) == TopicConfig("t", 1, 1)
     again.learn_queue("new", 0)
     assert told_topic(again, "new", config, follows_tables=True) is None
+
+
+def test_a_topic_that_another_broker_told_of_is_told_to_nobody_before_it_is_saved() -> None:
+    """A crash would take it, and a send to it had been answered."""
+    topics = TopicConfigManager(topic_rules(), now_ms=lambda: 1)
+    topics.merge(TopicTable((5, 1), {"t": TopicConfig("t", 2, 2)}), log_end=0, is_lost=True)
+    config = load_config(None, {})
+    assert topics.select("t") is not None
+    assert told_topic(topics, "t", config, follows_tables=False) is None
+    assert set(topics.unsaved) == set(topics.untold.numbers) == {"t"}
+    topics.saved.advance(topics.made)
+    assert told_topic(topics, "t", config, follows_tables=False) is not None
