@@ -19,7 +19,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.config_files import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS
-from tests.broker.machines import Machine, ask
+from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_net import SimNet
 
 SAVE_S: Final = 0.3
@@ -145,3 +145,18 @@ async def test_what_is_said_to_be_done_is_on_the_disk(
                     assert shown(machine, number)[change.__name__], delay_s
             await trio.sleep(10)
         assert full or done > len(DELAYS_S) // 2
+
+
+async def test_who_sends_to_what_could_not_be_saved_has_that_tried_again_at_once(autojump_clock: MockClock) -> None:
+    """Until the next save by itself, some seconds later, each send to a new topic was refused though there was room."""
+    machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
+    async with machine.broker(), machine.client() as client:
+        assert (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS
+        machine.disk.faults.full = True
+        refused = await ask(client, send_request(b"x", topic="new"))
+        assert "could not be saved" in (refused.remark or "")
+        await trio.sleep(0.5)
+        machine.disk.faults.full = False
+        begun_at = trio.current_time()
+        assert (await ask(client, send_request(b"x", topic="new"))).code == ResponseCode.SUCCESS
+        assert trio.current_time() - begun_at < 0.5
