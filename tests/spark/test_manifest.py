@@ -1,13 +1,15 @@
 """What a manifest keeps of a run's options: runs into one output share all that says what the output means."""
 
+import json
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from rmqha.spark import OnCorrupt, ReadOptions
-from rmqha.spark.replay import OutputFormat, ReplayOptions
-from rmqha.spark.replay.manifest import differing_options, kept_options
+from rmqha.spark.position import Position
+from rmqha.spark.replay import OutputFormat, ReplayOptions, ReplayReport
+from rmqha.spark.replay.manifest import Manifest, decode, differing_options, encode, kept_options
 
 MAY_DIFFER = {
     "starting_offset": 7,
@@ -59,3 +61,28 @@ def test_what_is_written_is_the_same_in_all_runs(name: str, value: Any) -> None:
 
 def test_one_format_is_written() -> None:
     assert differs(replace(BEFORE, format=OutputFormat.JSON)) == '--format: "parquet" before, "json" now'
+
+
+def read_back(options: ReplayOptions, *, without: str | None = None) -> Manifest:
+    """What the next run knows of a run with these options; ``without`` one that rmqha did not know then."""
+    value = json.loads(encode(options, ReplayReport(5, 7), Position(7)))
+    if without is not None:
+        del value["options"][without]
+    return decode(json.dumps(value).encode(), path="manifest")
+
+
+@pytest.mark.parametrize(("name", "value"), SHARED.items())
+def test_the_next_run_with_the_same_options_goes_on(name: str, value: Any) -> None:
+    """Refused, nothing but another output would help: what is there would be written once more."""
+    options = replace(BEFORE, read=ReadOptions(**{name: value}))
+    manifest = read_back(options)
+    assert differing_options(options, manifest.options) == ""
+    assert manifest.options == json.loads(json.dumps(kept_options(options)))
+    assert (manifest.begin, manifest.end) == (5, Position(7))
+
+
+def test_a_manifest_that_is_older_than_an_option_is_of_a_run_without_it() -> None:
+    before = read_back(BEFORE, without="include_deleted").options
+    assert differing_options(BEFORE, before) == ""
+    now = replace(BEFORE, read=ReadOptions(include_deleted=True))
+    assert differing_options(now, before) == "--include-deleted: false before, true now"
