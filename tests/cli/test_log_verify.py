@@ -4,6 +4,8 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,18 @@ def test_a_checkpoint_that_is_saved_while_the_log_is_read_is_no_sign_of_a_loss(
     assert run(["log", "verify", str(store), "--no-queues"]) == 1, "of one that was saved before the log is"
 
 
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """As a process that runs on a store holds it."""
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield
+
+
 def damage_the_last_record(store: Path) -> int:
     last: int = expected_messages("bench")[-1]["physicalOffset"]
     path = max((store / "commitlog").iterdir(), key=lambda p: (int(p.name) <= last, p.name))
@@ -94,13 +108,7 @@ def test_a_bad_last_record_is_bad_unless_a_broker_may_be_writing_it(tmp_path: Pa
     assert run(["log", "verify", str(store), "--no-queues"]) == 1
     assert f"(offset {last})" in capsys.readouterr().out.splitlines()[0]
 
-    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(); input()"
-    broker = subprocess.Popen(
-        [sys.executable, "-c", hold, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with broker:
-        assert broker.stdout is not None
-        broker.stdout.readline()
+    with held(store / "lock"):
         assert run(["log", "verify", str(store), "--no-queues"]) == 0
         assert f"(offset {last})" in capsys.readouterr().out.splitlines()[-1]
 
@@ -207,6 +215,26 @@ def test_of_a_member_a_damaged_body_is_named(tmp_path: Path, capsys: Output) -> 
     first, *_, verdict = capsys.readouterr().out.splitlines()
     assert first.startswith(f"bad: {log.path(0)}, position {log.offsets[7]} (offset {log.offsets[7]}): entry 7: ")
     assert verdict.startswith("bad: 199 records")
+
+
+@pytest.mark.parametrize(
+    ("named", "lock"),
+    [("", None), ("", "lock"), ("", "dledger-n0/lock"), ("dledger-n0", None), ("dledger-n0", "dledger-n0/lock")],
+)
+def test_of_a_member_a_bad_last_entry_is_bad_unless_it_may_be_being_written(
+    named: str, lock: str | None, tmp_path: Path, capsys: Output
+) -> None:
+    """By its broker, which holds the store's lock, or by a member without a broker, which holds its own alone."""
+    log = member_of(tmp_path)
+    last = log.offsets[-1]
+    log.write(last + 48 + 100, b"\xff\xff")
+    with ExitStack() as stack:
+        if lock is not None:
+            (tmp_path / lock).touch()
+            stack.enter_context(held(tmp_path / lock))
+        assert run(["log", "verify", str(tmp_path / named), "--no-queues"]) == (lock is None)
+    lines = capsys.readouterr().out.splitlines()
+    assert f"(offset {last})" in lines[0 if lock is None else -1]
 
 
 def test_of_a_member_a_unit_of_its_queues_that_says_something_else_is_named(tmp_path: Path, capsys: Output) -> None:
