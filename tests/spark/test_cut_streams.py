@@ -56,3 +56,32 @@ def test_a_limit_of_less_than_a_byte_for_each_broker_lets_a_stream_go_on(
         found += offsets_between(stream, at, end)
         at = end
     assert sorted(found) == sorted(offset for each in logs.values() for offset in each.offsets[:5])
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_an_end_that_is_within_another_record_since_is_gone_on_behind_it_if_so_told(
+    is_restarted: bool, log: LogWriter
+) -> None:
+    """No record begins there any more: read on from there, all would be damage, at every start."""
+
+    def reader() -> RmqhaStreamReader:
+        return RmqhaStreamReader(parse_options({"path": str(log.root), "failOnDataLoss": "false"}), ("physicalOffset",))
+
+    stream = reader()
+    at = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    before, cut = log.end, log.offsets[290]
+    assert cut // log.file_size == before // log.file_size
+    log.write(cut, bytes(before - cut))
+    log.end = cut
+    over = log.append(b"l" * (before - cut))
+    assert over < before < log.end
+    later = [log.append(b"later") for _ in range(5)]
+    found = list[int]()
+    for _ in range(2):
+        stream = reader() if is_restarted else stream
+        end = stream.latestOffset(at, ReadAllAvailable())
+        assert from_json(end["broker"]).offset == log.end
+        found += offsets_between(stream, at, end)
+        at = end
+        later.append(log.append(b"later"))
+    assert found == later[:-1]
