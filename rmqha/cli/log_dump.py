@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rmqha.cli.errors import CliError
-from rmqha.cli.options import time_option
+from rmqha.cli.options import time_option, words_option
 from rmqha.cli.output import takes_unicode
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ Exit codes: 0 read to the end, 1 the log is corrupt at some place, or has no mes
 @click.argument("store")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
 @click.option("--queue", "queue_ids", type=int, multiple=True, help="Only this queue id; can be repeated.")
-@click.option("--tag", "tags", multiple=True, help="Only this tag; can be repeated.")
-@click.option("--key", "keys", multiple=True, help="Only messages with this key, or with this UNIQ_KEY.")
+@click.option("--tag", "tags", multiple=True, callback=words_option, help="Only this tag; can be repeated.")
+@click.option("--key", "keys", multiple=True, callback=words_option,
+              help="Only messages with this key, or with this UNIQ_KEY.")  # fmt: skip
 @click.option("--since", callback=time_option, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
 @click.option("--until", callback=time_option, metavar="TIME", help="Store time before which to end.")
 @click.option("--from-offset", type=click.IntRange(0), default=0, help="First physical offset; need not be a record's.")

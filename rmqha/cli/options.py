@@ -30,6 +30,13 @@ SECONDS = Seconds(0.001)
 _CONTEXT = "rmqha.context"
 
 
+def words_option(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Read a repeated option of words, none of which is empty."""
+    if not all(values):
+        raise click.BadParameter("is empty, as an unset variable is: leave it out to read all")
+    return values
+
+
 def addresses_option(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Read a repeated option of addresses, of which each may be a list; the port is 10911 where none is given."""
     from rmqha.config.kinds import split_address  # noqa: PLC0415 - not for --help

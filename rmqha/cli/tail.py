@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from rmqha.cli.options import brokers_option
+from rmqha.cli.options import brokers_option, words_option
 from rmqha.exit_codes import EXIT_INTERRUPTED
 
 _LAST: Final = 10
@@ -68,7 +68,8 @@ Exit codes: 0 read to the end, 1 failed, 2 wrong usage, 3 unreachable.
               help="Where to begin, see below.  [default: -10; with -n N: -N]")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Go on with the messages to come.")
 @click.option("--queue", "queue_ids", type=click.IntRange(0), multiple=True, help="Only this queue; can be repeated.")
-@click.option("--tag", "tags", multiple=True, help="Only messages with this tag; can be repeated.")
+@click.option("--tag", "tags", multiple=True, callback=words_option,
+              help="Only messages with this tag; can be repeated.")  # fmt: skip
 @click.option("-n", "--limit", type=click.IntRange(1),
               help="The last so many messages, and with -f what comes; with --from: end after so many.")  # fmt: skip
 @click.option("--format", "output", metavar="FORMAT", default="text", show_default=True, callback=_format,

@@ -62,6 +62,15 @@ def test_filters(arguments: list[str], wanted: Callable[[Line], bool], store: Pa
     assert dump(capsys, store, *arguments) == expected
 
 
+@pytest.mark.parametrize("option", ["--key", "--tag"])
+def test_an_empty_word_is_no_filter(option: str, store: Path, capsys: Output) -> None:
+    """As of an unset variable: with ``--key ""`` the messages without a key were shown."""
+    assert run(["log", "dump", str(store), option, ""]) == 2
+    assert "is empty, as an unset variable is" in capsys.readouterr().err
+    if option == "--tag":
+        assert run(["tail", "orders", option, ""]) == 2
+
+
 def test_bodies_on_request_are_inflated_and_readable_where_they_are_text(store: Path, capsys: Output) -> None:
     for line in dump(capsys, store, "--body"):
         assert ("body" in line) != ("bodyBase64" in line)
