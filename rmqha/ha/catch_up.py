@@ -113,8 +113,9 @@ class PeerAsker:
             answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.SETTLED)
             if takes and is_longer and is_begun:  # what is beside a log that does not continue this one is not ours
                 await self._take(peer, there)
-            elif not is_longer and known is not PeerState.SETTLED:
+            elif known is not PeerState.SETTLED and not (is_longer and (is_begun or there is not None)):
                 answer = await self._compare(peer, there)
+                is_longer = is_longer and answer.state is not PeerState.SETTLED  # who was may have been rebuilt empty
             if takes and was_longer and answer.state is PeerState.UNKNOWN:
                 raise RemoteProtocolError(answer.reason)
             if tells and answer.state is not PeerState.UNKNOWN:
@@ -169,6 +170,10 @@ class PeerAsker:
                 is_finished=lambda session: _has_all(session, there) or _has_sent_all(session),
             )
             await connection.run()
+        except trio.BrokenResourceError as error:  # one of ours turns away who asks for what it does not have
+            if is_untold and self._log.min_offset == self._log.max_offset:
+                raise RemoteProtocolError(_BEGINS_SOMEWHERE) from error
+            raise
         finally:
             stream.close()
         if is_untold and self._log.min_offset == self._log.max_offset:
@@ -248,7 +253,7 @@ def _has_sent_all(session: SlaveSession) -> bool:
 def _state_after(receiver: ComparingReceiver, there: LogRange | None) -> PeerState | None:
     """What is known after what was received so far; None if it takes more."""
     session = receiver.session
-    if receiver.is_peer_longer:
+    if receiver.is_peer_longer or (_has_nothing_more(session) and receiver.is_beyond_end):
         return PeerState.LONGER
     if there is not None and not session.is_comparing:
         return PeerState.SETTLED

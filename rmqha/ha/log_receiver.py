@@ -176,6 +176,11 @@ class ComparingReceiver(LogReceiver):
         """
         return self._start.own_end < self.session.verified_offset <= self._log.max_offset
 
+    @property
+    def is_beyond_end(self) -> bool:
+        """Whether the stream began beyond this log's end: the peer's own may end there, at the end of a file."""
+        return self.session.verified_offset > self._log.max_offset
+
     async def _append(self, data: memoryview, phy_offset: int) -> None:
         await trio.lowlevel.checkpoint()
         here = max(min(self._log.max_offset - phy_offset, len(data)), 0)

@@ -148,7 +148,12 @@ class PeerKnowledge:
 
         The HA port alone shows that it is longer; RocketMQ's opens before the port that tells where the log begins.
         """
-        return self.state not in _PROVES_NOTHING and not (self.state is PeerState.LONGER and self.begin < 0)
+        return self.state not in _PROVES_NOTHING and not self.is_untold
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether it is longer, and does not say where its log begins."""
+        return self.state is PeerState.LONGER and self.begin < 0
 
     def may_soon_say(self, *, now: float) -> bool:
         """Whether it may say where its log begins: all may be starting at once, and it may be the last."""
@@ -235,16 +240,24 @@ class CatchUpPlan:
         """
         if not is_empty or len(self.peers) == 1:
             return bool(self.refusal)
-        if any(other != peer.peer for other in self._yet_to_say(now=now)):
+        if self._yet_to_say(now=now, asked=peer):
             return False
         firsts = self._firsts(own_end=own_end)
         return bool(self.refusal) and (peer in firsts or not firsts)
 
-    def _yet_to_say(self, *, now: float) -> list[str]:
-        """Whom an empty log waits for before it begins like any: see :meth:`takes_from`."""
+    def _yet_to_say(self, *, now: float, asked: PeerKnowledge | None = None) -> list[str]:
+        """Whom an empty log waits for before it begins like any, or like ``asked``: see :meth:`takes_from`.
+
+        Two of whom neither says where its log begins do not wait for each other: all of one is taken, or nothing.
+        """
         silent = [peer for peer in self.peers if not peer.has_said]
         is_enough = len(self.peers) - len(silent) >= self.answers_needed
-        return [peer.peer for peer in silent if not is_enough or peer.may_soon_say(now=now)]
+
+        def is_awaited(peer: PeerKnowledge) -> bool:
+            is_as_silent = asked is not None and asked.is_untold and peer.is_untold and peer.reached_at is not None
+            return not (is_enough or is_as_silent) or peer.may_soon_say(now=now)
+
+        return [peer.peer for peer in silent if peer is not asked and is_awaited(peer)]
 
     def _firsts(self, *, own_end: int) -> list[PeerKnowledge]:
         """Those that an empty log may begin like; none: nobody is known to be longer."""

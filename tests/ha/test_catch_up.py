@@ -15,9 +15,11 @@ from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import DivergedLogError, StoreError, StoreReadError, errors_in
 from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
+from rmqha.replication.catch_up_plan import PATIENCE_S, UNKNOWN_RANGE
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
-from tests.ha.harness import FILE, RawMaster, note_on, start_catch_up, start_master, until
+from tests.ha.harness import FILE, RawMaster, longer_peers_on, note_on, start_catch_up, start_master, until
+from tests.ha.java_standin import JavaLog, JavaMaster
 from tests.memory_log import MemoryLog, record, records
 from tests.settings import ha_options
 from tests.sim.sim_disk import SimDisk
@@ -321,18 +323,85 @@ async def test_of_a_peer_that_does_not_say_where_its_log_begins_all_is_taken_or_
     peer, log = RawMaster(), MemoryLog()
     await nursery.start(peer.run, network)
     catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", peer.port))
-    await until(lambda: asked(peer, 0))
-    await peer.send(frames(3 * FILE, DATA[3 * FILE :]))
-    for _ in range(3):
-        await until(lambda: peer.reports()[-1:] == [1], within_s=90)
-        await peer.send(2 * encode_frame_header(1, 0))
-        await until(lambda: "does not say where" in catch_up.info()[0]["reason"])
-        assert (states(catch_up), catch_up.opened.is_set(), log.max_offset) == (["longer"], False, 0)
+
+    async def asked_for(offset: int) -> None:
+        await until(lambda: peer.reports()[-1:] == [offset], within_s=90)
         peer.received[-1].clear()
-    await until(lambda: peer.reports()[-1:] == [1], within_s=90)
+
+    for number in range(4):
+        await asked_for(0)
+        await peer.send(frames(3 * FILE, DATA[3 * FILE :]))
+        if number:
+            await asked_for(1)
+            await peer.send(2 * encode_frame_header(1, 0))
+            await until(lambda: "does not say where" in catch_up.info()[0]["reason"])
+        assert (states(catch_up), catch_up.opened.is_set(), log.max_offset) == (["longer"], False, 0)
+    await asked_for(0)
+    await peer.send(frames(3 * FILE, DATA[3 * FILE :]))
+    await asked_for(1)
     await peer.send(frames(1, DATA[1:]) + 2 * encode_frame_header(len(DATA), 0))
     assert await opened_within(catch_up, 5.0)
     assert (log.min_offset, log.content()) == (0, DATA)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind", ["ours", "RocketMQ's"])
+async def test_a_peer_that_was_longer_and_is_rebuilt_empty_is_not_waited_for(
+    kind: str, network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It does not say where its log begins, and none was found from 0 on: as of one that begins later."""
+    java, note = JavaMaster(JavaLog(FILE)), longer_peers_on(SimDisk())
+    ours = await start_master(nursery, network, MemoryLog())
+    address = MasterAddress("master", ours.port if kind == "ours" else await nursery.start(java.run, network))
+    note.look()
+    await note.note({str(address): UNKNOWN_RANGE})
+    catch_up = start_catch_up(nursery, network, MemoryLog(), address, longer_peers=note)
+    await trio.sleep(1.0)
+    assert "it said so before this start" in catch_up.refusal
+    assert await opened_within(catch_up, 60.0)
+    assert (states(catch_up), ours.info().refusals) == (["settled"], {})
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_whose_log_ends_at_the_end_of_a_file_is_no_empty_one(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """RocketMQ begins with its last file, and may have nothing in it yet."""
+    peer, log = RawMaster(), MemoryLog()
+    await nursery.start(peer.run, network)
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", peer.port))
+    await until(lambda: asked(peer, 0))
+    await peer.send(2 * encode_frame_header(3 * FILE, 0))
+    await until(lambda: asked(peer, 1))
+    assert (states(catch_up), catch_up.opened.is_set()) == (["longer"], False)
+    nursery.cancel_scope.cancel()
+
+
+async def test_two_peers_of_whom_neither_says_where_its_log_begins_do_not_wait_for_each_other(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Two slaves of RocketMQ's, whose ACL refuses a master that asks under ``require``."""
+    log = MemoryLog()
+    services = [await start_master(nursery, network, MemoryLog.holding(DATA)) for _ in range(2)]
+    peers = [MasterAddress("peer", service.port) for service in services]
+    catch_up = start_catch_up(nursery, network, log, *peers, answers_needed=2)
+    assert not await opened_within(catch_up, PATIENCE_S - 1)
+    assert log.max_offset == 0
+    assert await opened_within(catch_up, 90.0)
+    assert log.content() == DATA
+    nursery.cancel_scope.cancel()
+
+
+async def test_so_it_is_of_one_of_ours_which_turns_away_who_asks_for_the_beginning(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """What was told of it were the words of a slave that follows a master."""
+    theirs, log = MemoryLog.holding(DATA), MemoryLog()
+    theirs.delete_first_file()
+    service = await start_master(nursery, network, theirs)
+    catch_up = start_catch_up(nursery, network, log, MasterAddress("peer", service.port))
+    assert not await opened_within(catch_up, 600.0)
+    assert "its log does not begin at 0, and it does not say where" in catch_up.refusal
     nursery.cancel_scope.cancel()
 
 

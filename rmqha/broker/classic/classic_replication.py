@@ -124,7 +124,6 @@ class ClassicReplication:
         """As :attr:`Replication.promise`."""
         self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
         self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
-        self.ha_service.is_begin_awaited = lambda: self._is_empty and bool(self.catch_up.refusal)
 
     def _make_group(self) -> ReplicationGroup:
         begin, error = (lambda: self.master_link.asked_min_offset), (lambda: self.final_error)
@@ -175,6 +174,7 @@ class ClassicReplication:
         )
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:
+        self.ha_service.is_begin_awaited = lambda: self._is_empty and bool(self.catch_up.refusal)
         return CatchUpService(
             self._log,
             self._ha_network,
