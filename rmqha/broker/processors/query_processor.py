@@ -5,6 +5,8 @@ QueryMessageProcessor.java, ConsumerManageProcessor.java.
 """
 
 from collections.abc import Callable
+from itertools import islice
+from typing import Final
 
 import trio
 
@@ -27,7 +29,13 @@ from rmqha.codec.headers import (
 from rmqha.codec.remoting import FLAG_RESPONSE, RemotingCommand
 from rmqha.remoting.connection import Connection
 from rmqha.remoting.dispatcher import RequestDispatcher
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.message_store import DefaultMessageStore
+
+_PLACES_MAX: Final = 1024
+"""So many queues of a topic say where a group is: a millisecond's work."""
+_HEARD_OF_WITHIN_MS: Final = 120_000
+"""Clients ask for routes every 30 s and share queues out every 20 s; others are consumed meanwhile."""
 
 
 class QueryProcessor:
@@ -161,16 +169,46 @@ class QueryProcessor:
         return _offset(offset)
 
     def _may_choose(self, header: QueryConsumerOffsetRequestHeader, begins_at: int) -> bool:
-        """Whether the queue's beginning is far behind, and the group is new to the topic.
+        """Whether the queue's beginning is far behind, and came before whatever the group has had of the topic.
 
-        To a group that consumes the topic a queue without an offset is one that was added: RocketMQ's passes over what
-        it holds.
+        Else the queue was added to what the group consumes: RocketMQ's passes over what it holds. Queues of which
+        nothing is left, or nothing ever was, tell nothing of that.
         """
-        queue = self._store.queues.find(header.topic, header.queue_id)
+        topic = header.topic
+        queue = self._store.queues.find(topic, header.queue_id)
         unit = None if queue is None else next(queue.units(begins_at, 1), None)
-        is_far = unit is not None and self._store.max_offset - unit[0] > self._far_behind_bytes
-        places = self._offsets.query_offsets(header.consumer_group, header.topic).values()
-        return is_far and all(place < 0 for place in places)
+        if unit is None or self._store.max_offset - unit[0] <= self._far_behind_bytes:
+            return False
+        places = self._offsets.query_offsets(header.consumer_group, topic)
+        some = islice(places.items(), _PLACES_MAX)
+        stands = [self._stands_at(topic, queue_id, place) for queue_id, place in some if place >= 0]
+        known = [place for place in stands if place is not None]
+        if not known:
+            return True
+        phy_offset, *least = min(known)
+        since_ms = self._store.store_time_in_queue(topic, header.queue_id, begins_at)
+        return phy_offset > 0 and self._store.store_time_in_queue(topic, *least) - since_ms > _HEARD_OF_WITHIN_MS
+
+    def _stands_at(self, topic: str, queue_id: int, place: int) -> tuple[int, int, int] | None:
+        """Offset in the log, queue and index of the last message before ``place``, or of the first if it has had none.
+
+        The offset is 0 if that is gone, and later ones are there; None: nothing of the queue is.
+        """
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        had = min(place, queue.max_offset_in_queue) - 1
+        following = max(had + 1, queue.min_offset_in_queue)
+        last, first = (self._phy_offset_of(queue, index) for index in (had, following))
+        if last is not None:
+            return last, queue_id, had
+        if first is None:
+            return None
+        return (first if place == 0 else 0), queue_id, following
+
+    def _phy_offset_of(self, queue: ConsumeQueue, index: int) -> int | None:
+        unit = queue.unit(index)
+        return None if unit is None or unit[0] < self._store.min_offset else unit[0]
 
     def update_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """15: a group commits how far it is; a slave takes it too."""

@@ -84,17 +84,85 @@ def test_a_new_group_does_not_begin_where_the_queue_does_if_that_is_far_behind(
     assert (answer.ext_fields or {}).get("offset") == begins_at
 
 
-@pytest.mark.parametrize("place", [0, 7])
-def test_a_queue_that_was_added_is_begun_by_a_group_that_has_consumed_others(place: int) -> None:
-    """What came into it while the group was stopped would be passed over; a group that was set back is at 0."""
+class SomeQueues(WholeStore):
+    """Queues whose messages lie at ``places`` of a log that gets a byte a second."""
+
+    max_offset = 9000
+
+    def __init__(self, places: dict[int, list[int]]) -> None:
+        self.places, self.min_offset = places, 0
+        self.queues = SimpleNamespace(deleted_end=lambda _topic, _queue_id: 0, find=self.find)
+
+    def find(self, _topic: str, queue_id: int) -> SimpleNamespace | None:
+        units = [(offset, 1, 0) for offset in self.places[queue_id]]
+
+        def unit(index: int) -> tuple[int, int, int] | None:
+            return units[index] if 0 <= index < len(units) else None
+
+        return SimpleNamespace(
+            units=lambda index, count: iter(units[index : index + count]),
+            unit=unit,
+            min_offset_in_queue=0,
+            max_offset_in_queue=len(units),
+        )
+
+    def store_time_in_queue(self, _topic: str, queue_id: int, index: int) -> int:
+        return self.places[queue_id][index] * 1000
+
+
+@pytest.mark.parametrize(
+    ("first_at", "commits", "begins_at"),
+    [
+        (500, {}, None),
+        (500, {1: -1}, None),
+        (500, {1: 3}, None),
+        (500, {1: 3, 2: 2, 3: 0}, None),
+        (500, {1: 9}, None),
+        (2501, {1: 3, 2: 2}, "0"),
+        (2501, {1: 3}, "0"),
+        (1501, {1: 2, 2: 2}, "0"),
+        (1400, {1: 2, 2: 2}, "0"),
+        (1379, {1: 2, 2: 2}, None),
+        (500, {3: 0}, None),
+        (500, {3: 9}, None),
+        (2501, {3: 0, 1: 3}, "0"),
+        (270, {1: 0}, None),
+        (500, {2: 0}, "0"),
+        (2501, {1: 0}, "0"),
+    ],
+)
+def test_only_a_queue_that_was_added_is_begun_by_a_group_that_consumes_others(
+    first_at: int, commits: dict[int, int], begins_at: str | None
+) -> None:
+    """What came into it while the group was stopped would be passed over.
+
+    The second member of a new group went through days of what idle queues held, once the first one had committed.
+    """
     offsets = ConsumerOffsetManager()
-    offsets.commit_offset("g", "t", 1, offset=place)
-    offsets.commit_offset("new", "t", 1, offset=-1)
-    processor = QueryProcessor(LongStore(9000), offsets, PullRequestHoldService(), rules=RULES)  # type: ignore[arg-type]
-    for group, code in (("g", 0), ("new", ResponseCode.QUERY_NOT_FOUND)):
-        header = QueryConsumerOffsetRequestHeader(group, "t", 0)
-        request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
-        assert processor.query_consumer_offset(None, request).code == code  # type: ignore[arg-type]
+    for queue_id, offset in commits.items():
+        offsets.commit_offset("g", "t", queue_id, offset=offset)
+    store = SomeQueues({0: [first_at, 7000], 1: [400, 1500, 2500], 2: [450, 2600], 3: []})
+    processor = QueryProcessor(store, offsets, PullRequestHoldService(), rules=RULES)  # type: ignore[arg-type]
+    header = QueryConsumerOffsetRequestHeader("g", "t", 0)
+    request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
+    answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
+    assert (answer.ext_fields or {}).get("offset") == begins_at
+
+
+@pytest.mark.parametrize(("expired_to", "begins_at"), [(300, "0"), (470, "0"), (1000, None)])
+def test_a_group_that_stands_before_what_is_left_of_a_queue_begins_one_that_was_added(
+    expired_to: int, begins_at: str | None
+) -> None:
+    """It was stopped for days: of what it had last nothing is there. Where no other message is, nothing is known."""
+    offsets = ConsumerOffsetManager()
+    store: Any = SomeQueues({0: [500], 1: [400, 480]})
+    store.min_offset = expired_to
+    offsets.commit_offset("g", "t", 1, offset=1)
+    processor = QueryProcessor(store, offsets, PullRequestHoldService(), rules=RULES)
+    header = QueryConsumerOffsetRequestHeader("g", "t", 0)
+    request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=encode_header(header))
+    answer = processor.query_consumer_offset(None, request)  # type: ignore[arg-type]
+    assert (answer.ext_fields or {}).get("offset") == begins_at
 
 
 class MappedStore:
