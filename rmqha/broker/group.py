@@ -1,7 +1,8 @@
 """ReplicationGroup: who this broker is in its group, and who else says to be in it.
 
 A slave tells its master who it is when it asks where the log ends (code 28), in fields that RocketMQ ignores; the
-answer tells who the master is. A RocketMQ slave tells nothing, and is believed to belong here.
+answer tells who the master is. A RocketMQ slave tells nothing, and is believed to belong here. Any client can ask (28):
+only those are believed that also come to the HA port.
 """
 
 from collections import Counter
@@ -20,6 +21,8 @@ from rmqha.replication.group import GroupMember, why_apart
 logger = structlog.get_logger()
 
 _MEMBERS_MAX: Final = 64
+_OF_HOST_MAX: Final = 8
+"""Beside those that follow."""
 _PRESENT_S: Final = 12.0
 """A slave that does not follow asks again after 5 s at most, and an address that is silent holds it up for 3 s."""
 _TOLD_FOR_S: Final = 30.0
@@ -61,6 +64,7 @@ class ReplicationGroup:
         broker_name: what clients are told; a slave without ``brokerName`` takes its master's.
         slave_addresses: host and port of each slave's connection of this moment.
         name_slave: told host and port of a slave's HA connection, and its ``brokerName/brokerId``.
+        came_from: hosts from which brokers come to the HA port, or came a moment ago: what others say does not count.
         trouble: says why this broker takes nothing of a log at present; empty if it does.
         later: says what this log lacks at its begin (later_begin); empty or None if nothing, as far as is known.
         begin: says where this log begins, if that is later than its master's, expired or not; else 0.
@@ -72,6 +76,7 @@ class ReplicationGroup:
         *,
         slave_addresses: Callable[[], Iterable[tuple[str, str]]],
         name_slave: Callable[[str, int, str], None],
+        came_from: Callable[[], Iterable[str]] = tuple,
         trouble: Callable[[], str] = str,
         later: Callable[[], dict[str, Any] | None] = dict,
         begin: Callable[[], int] = int,
@@ -89,6 +94,7 @@ class ReplicationGroup:
         self.broker_name = config.broker_name
         self.slave_addresses: Final = slave_addresses
         self.name_slave: Final = name_slave
+        self.came_from: Final = came_from
         self.trouble: Final = trouble
         self.later: Final = later
         self.begin: Final = begin
@@ -141,12 +147,17 @@ class ReplicationGroup:
         return self.introduce(self._followed_from) if self.trouble() or self.later() or self.begin() else {}
 
     def on_introduced(self, host: str, fields: Mapping[str, str], *, now: float) -> None:
-        """A broker on ``host`` has said who it is. What does not belong together is logged when it is new."""
+        """A broker on ``host`` has said who it is. What does not belong together is logged when it is new.
+
+        Nothing is kept of what a host says from which nobody comes to the HA port.
+        """
         if "brokerId" not in fields:
             return
         member, where = member_of(fields), (host, fields.get(_PORT, "")[:_DIGITS_MAX])
         if (ha_client_port := _number(fields.get(_HA_PORT))) is not None:
             self.name_slave(host, ha_client_port, self._name_of(member))
+        if host not in self.came_from():
+            return
         before = self._introduced.pop(where, None)
         followed_from = "" if ha_client_port is None else str(ha_client_port)
         trouble = fields.get(_TROUBLE, "")[:_TROUBLE_SIZE_MAX]
@@ -155,11 +166,27 @@ class ReplicationGroup:
         if trouble != ("" if before is None else before.trouble) and self._log_limit.take(now=now):
             event = "group.slave_takes_nothing" if trouble else "group.slave_takes_again"
             logger.warning(event, slave=":".join(where), name=self._name_of(member), reason=trouble)
-        if len(self._introduced) > _MEMBERS_MAX:
-            del self._introduced[next(iter(self._introduced))]
+        self._make_room(where)
         is_new = before is None or before.member != member
         if is_new and (clashes := self.clashes(now=now)) and self._log_limit.take(now=now):
             logger.warning("group.mixed_up", clashes=clashes)
+
+    def _make_room(self, where: tuple[str, str]) -> None:
+        """Of those that do not follow forget the oldest one too many: of this host, or of all.
+
+        One connection is one broker's: who has just spoken takes the place of another that named the same.
+        """
+        host, followed_from = where[0], self._introduced[where].ha_client_port
+        for other, one in list(self._introduced.items()):
+            if followed_from and other != where and (other[0], one.ha_client_port) == (host, followed_from):
+                del self._introduced[other]
+        slaves = list(self.slave_addresses())
+        others = [one for one, said in self._introduced.items() if (one[0], said.ha_client_port) not in slaves]
+        of_host = [one for one in others if one[0] == host]
+        if len(of_host) > _OF_HOST_MAX:
+            del self._introduced[of_host[0]]
+        elif len(self._introduced) > _MEMBERS_MAX and others:
+            del self._introduced[others[0]]
 
     def on_told(self, status: dict[str, Any], *, now: float) -> GroupMember:
         """Return who another broker is by its status document, and note who else has this broker's id there.

@@ -3,8 +3,8 @@
 Source: spec: ha §9 (request 28).
 """
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 
 import structlog
@@ -41,6 +41,7 @@ class MasterLink:
     Attributes:
         credentials: by which it signs what it asks, if the operator gave it any.
         log_source: knows whose log a slave copies.
+        show_face: has the master see that this slave is there, before it is told by remoting why it takes nothing.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class MasterLink:
         self._ha_master: Final = ha_master
         self._is_joined: Final = is_joined
         self.log_source: Final = LogSource(self._ask_process)
+        self.show_face: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.credentials: Final = options.credentials(config)
         self.asked: BrokerProcess | None = None
         """The process that said last that it is of this group; None if it does not say which one it is."""
@@ -169,8 +171,14 @@ class MasterLink:
         return None if status is None or "starting" in status else read_tables_origin(status)
 
     async def complain(self, address: str) -> None:
-        """Tell the broker there why this one takes nothing of its log, if there is any trouble."""
-        if self._group.trouble():
+        """Tell the master whose log is not taken why, if there is any trouble; at ``address`` if it is not found."""
+        if not self._group.trouble():
+            return
+        await self.show_face()
+        told, ha_master = None, self._ha_master()
+        with suppress(BrokerStartingError):
+            told = None if ha_master is None else await self.probe(MasterAddress(*ha_master))
+        if told is None:
             await self._ask_status(address)
 
     async def _ask_status(self, address: str) -> dict[str, Any] | None:

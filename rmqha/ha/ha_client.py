@@ -29,6 +29,7 @@ logger = structlog.get_logger()
 
 _MEET_AFTER_S: Final = 2.0
 _MEET_AGAIN_S: Final = 30.0
+_SAY_AGAIN_S: Final = 10.0
 _UNFIT_STATES: Final = frozenset({ClientState.AHEAD, ClientState.BELOW_MIN, ClientState.MISCONFIGURED})
 _KEPT_STATES: Final = _UNFIT_STATES | {ClientState.DISK_FULL}
 """They stay what an operator sees while it is tried again."""
@@ -131,6 +132,8 @@ class HAClient:
         self._backoff: Final = Backoff(chance)
         self._address: MasterAddress | None = None
         self._address_known: Final = trio.Event()
+        self._is_masters_ours = False
+        """Whether it said so when it was asked last that it is no broker of RocketMQ's."""
         self._attempt = trio.CancelScope()
         self._state = ClientState.NO_MASTER
         self._last_error = self._told_error = ""
@@ -208,7 +211,13 @@ class HAClient:
     async def _follow(self, address: MasterAddress) -> None:
         options = self._options
         master = await self._ask(self._probe_master(address))
-        if not self._check_group(master):
+        self._is_masters_ours = master is not None and master.checks_reports
+        try:
+            is_known = self._check_group(master)
+        except UnfitMasterError:
+            await self.show_face()
+            raise
+        if not is_known:
             self._meet(GroupMember())
         try:
             start = await choose_start_at(self._log, master, overlap_size=options.overlap_size)
@@ -217,6 +226,7 @@ class HAClient:
                 await self._show_up(address)
             raise
         if lack := self._log.lack_of_room:  # a master counts on who connects, and gives up on one that does not read
+            await self.show_face()
             raise UnfitMasterError(ClientState.DISK_FULL, f"nothing can be taken here: {lack}")
         stream = await self._network.connect(address.host, address.port, timeout_s=options.connect_timeout_s)
         started_at, end = trio.current_time(), self._log.max_offset
@@ -262,16 +272,19 @@ class HAClient:
         return True
 
     async def _meet_master(self, address: MasterAddress, local_port: int) -> None:
-        """Tell a master that is followed whose connection this is, until it says who it is.
+        """Tell a master that is followed whose connection this is, one of RocketMQ's until it says who it is.
 
-        At first it may not say so, nor serve this connection yet: it is told twice at least.
+        At first it may not say so, nor serve this connection yet: it is told twice at least. One of ours may forget it.
         """
+        is_known = is_ours = False
         for pause_s in chain((0.0, _MEET_AFTER_S), repeat(_MEET_AGAIN_S)):
-            await trio.sleep(pause_s)
-            is_known = self._check_group(await self._ask(self._introduce(address, local_port)))
-            if is_known and pause_s:
+            await trio.sleep(_SAY_AGAIN_S if is_ours and pause_s == _MEET_AGAIN_S else pause_s)
+            master = await self._ask(self._introduce(address, local_port))
+            is_known = self._check_group(master) or is_known
+            is_ours = is_known and (is_ours or (master is not None and master.checks_reports))
+            if is_known and pause_s and not is_ours:
                 break
-            if pause_s and not self._has_warned:
+            if pause_s and not is_known and not self._has_warned:
                 self._has_warned = True
                 reason = "it does not say by remoting what its brokerName, brokerId and mappedFileSizeCommitLog are"
                 logger.warning("ha_client.group_unknown", master=str(address), reason=reason)
@@ -285,6 +298,18 @@ class HAClient:
             try:
                 await stream.send_all(encode_report(self._log.max_offset))
                 await stream.receive_into(memoryview(bytearray(1)))  # until it ends the connection
+            finally:
+                stream.close()
+
+    async def show_face(self) -> None:
+        """Come to the master's HA port, and report nothing: what others tell it of themselves (28) does not count."""
+        if self._address is None or not self._is_masters_ours:
+            return
+        limit_s = self._options.connect_timeout_s
+        with suppress(OSError, RemoteProtocolError, trio.BrokenResourceError), trio.move_on_after(limit_s):
+            stream = await self._network.connect(self._address.host, self._address.port, timeout_s=limit_s)
+            try:
+                await stream.send_all(bytes(1))  # less than a report
             finally:
                 stream.close()
 

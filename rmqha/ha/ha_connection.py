@@ -59,6 +59,8 @@ class HAConnection:
         self.replica: Final = Replica(SlaveIdentity(host_of(stream.peer)))
         self.first_report_came: Final = trio.Event()
         self.refusal: RefusedSlaveError | None = None
+        self.has_spoken = False
+        """Something came of the peer that may be a slave's, by TLS where that is required."""
         self._connected_at: Final = now
         self._rate = RateMeter(0, now=now)
         self._ended = ""
@@ -214,6 +216,7 @@ class ReadSocketService:
                 count += await self._receive_what_tells(first_bytes + bytes(buffer[:count]), buffer[count:])
                 first_bytes = (first_bytes + bytes(buffer[:count]))[: 2 * REPORT_SIZE]
                 self._check_stranger(first_bytes)
+                connection.has_spoken = True
             reports = decoder.receive_data(buffer[:count])
             session.on_read(decoder.unfinished_size, now=trio.current_time())
             for offset in reports:

@@ -29,6 +29,8 @@ from rmqha.transport import Network, Stream
 logger = structlog.get_logger()
 
 _HOSTS_MAX: Final = 256
+_HEARD_FOR_S: Final = 30.0
+"""A slave that cannot follow comes every ten seconds, or more often."""
 _WENT_BAD: Final = frozenset({Refusal.SILENT, Refusal.STUCK})
 """Said of a connection, not of a slave or its log."""
 _LEAVE_TAKING_S: Final = 1.0
@@ -67,6 +69,8 @@ class HAService:
         self._refused: Final = RefusedPeers(self.log_limit)
         self._hosts: Final[dict[str, None]] = {}
         """The last ones from which slaves came, and acknowledged what they were sent."""
+        self._heard: Final[dict[str, float]] = {}
+        """The last ones from which a connection came on which something was said, and when that ended."""
         self.on_slave_ahead: Callable[[], None] = lambda: None
         """Told of each slave that was turned away since it reports more than the log here holds."""
         self.is_begin_awaited: Callable[[], bool] = lambda: False
@@ -121,6 +125,11 @@ class HAService:
         finally:
             del self.connections[stream]
             self._in_sync.remove(connection.replica)
+            if connection.has_spoken:
+                self._heard.pop(address, None)
+                self._heard[address] = trio.current_time()
+            if len(self._heard) > _HOSTS_MAX:
+                del self._heard[next(iter(self._heard))]
         if connection.session.is_transferring:
             self._on_left(connection)
         if connection.refusal is not None:
@@ -265,6 +274,12 @@ class HAService:
     def slave_addresses(self) -> list[tuple[str, str]]:
         """Host and port of each slave's connection."""
         return [address_of(one.peer) for one in self.connections.values() if one.session.is_transferring]
+
+    def hosts_heard(self) -> set[str]:
+        """From where connections come on which something was said, or came half a minute ago at most."""
+        since = trio.current_time() - _HEARD_FOR_S
+        heard = {host for host, ended_at in self._heard.items() if ended_at > since}
+        return heard | {host_of(one.peer) for one in self.connections.values() if one.has_spoken}
 
     @property
     def live_slaves(self) -> int:

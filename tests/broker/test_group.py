@@ -348,7 +348,10 @@ async def test_a_log_that_cannot_be_is_as_good_as_none_told(ends: tuple[int, int
 def group_of(slave_addresses: list[tuple[str, str]], **settings: str) -> ReplicationGroup:
     config = Machine(SimNet(), "10.0.0.9").controller(**settings).config
     return ReplicationGroup(
-        config, slave_addresses=lambda: slave_addresses, name_slave=lambda _host, _port, _name: None
+        config,
+        slave_addresses=lambda: slave_addresses,
+        name_slave=lambda _host, _port, _name: None,
+        came_from=lambda: ["10.0.0.2"],
     )
 
 

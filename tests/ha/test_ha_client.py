@@ -235,7 +235,8 @@ async def test_a_master_of_another_group_is_not_even_asked_for_its_log(
     client.update_master_address("master", master.port)
     nursery.start_soon(client.run)
     await trio.sleep(30.0)
-    assert master.streams == []
+    assert (master.reports(), client.info().connections) == ([], 0)
+    assert master.streams, "its operator is told, as it sees from where this one comes"
     assert (client.info().state, "it is of other" in client.info().last_error) == (ClientState.MISCONFIGURED, True)
     nursery.cancel_scope.cancel()
 
@@ -333,6 +334,28 @@ async def test_a_master_is_told_twice_whose_connection_it_is(nursery: trio.Nurse
         await master.send(encode_frame_header(0, 0))
     port = master.streams[0].peer.rpartition(":")[2]
     assert [(round(at), *where) for at, *where in told] == [(0, master.port, int(port)), (2, master.port, int(port))]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_master_of_ours_is_told_again_and_again(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """What others say from the same address may have had it forget."""
+    network, master, told = MemoryNetwork(), RawMaster(), list[int]()
+    await nursery.start(master.run, network)
+
+    async def introduce(_address: MasterAddress, _local_port: int) -> LogRange | None:
+        told.append(round(trio.current_time()))
+        is_silent = len(told) == 4
+        return None if is_silent else LogRange(0, 0, checks_reports=True, member=GroupMember("a", 0))
+
+    client = HAClient(MemoryLog(), network, options=ha_client_options(), chance=lambda: 0.0, introduce=introduce)
+    nursery.start_soon(client.run)
+    client.update_master_address("master", master.port)
+    with capture_logs() as logs:
+        for _ in range(10):
+            await trio.sleep(5)
+            await master.send(encode_frame_header(0, 0))
+    assert told == [0, 2, 12, 22, 32, 42]
+    assert [line for line in logs if line["event"] == "ha_client.group_unknown"] == []
     nursery.cancel_scope.cancel()
 
 

@@ -149,6 +149,7 @@ class ClassicReplication:
         )
         if self._config.ha_master_address:
             client.update_master_address(*split_address(self._config.ha_master_address))
+        self.master_link.show_face = client.show_face
         return client
 
     def _make_followed(self, client: HAClient) -> FollowedTables:

@@ -27,13 +27,14 @@ def own_group(
         final_error: why no master can be followed.
         master_min_offset: where the master's log began the last time it said so; None: it has not.
     """
-    addresses, name = service.slave_addresses, service.name_slave
+    addresses, name, came = service.slave_addresses, service.name_slave, service.hosts_heard
     if not config.is_slave:
-        return ReplicationGroup(config, slave_addresses=addresses, name_slave=name)
+        return ReplicationGroup(config, slave_addresses=addresses, name_slave=name, came_from=came)
     return ReplicationGroup(
         config,
         slave_addresses=addresses,
         name_slave=name,
+        came_from=came,
         trouble=lambda: store.running_flags.refusal() or str(final_error() or ""),
         later=lambda: later_begin(store, master_min_offset()),
         begin=lambda: begin_if_later(store, master_min_offset()),
