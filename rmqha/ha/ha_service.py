@@ -246,12 +246,12 @@ class HAService:
     def name_slave(self, host: str, port: int, name: str) -> None:
         """The slave whose connection comes from ``port`` of ``host`` is called ``name``, as somebody there says.
 
-        A name stays for the connection's life: a slave says its own at once, and others there might make two one.
+        What was said last counts: others there might make two slaves one by it, until the slave says its own again.
         """
         where = SlaveIdentity(host).host, str(port)
         for connection in self.connections.values():
             who = connection.replica.who
-            if not who.name and (who.host, address_of(connection.peer)[1]) == where:
+            if who.name != name and (who.host, address_of(connection.peer)[1]) == where:
                 connection.replica.who = replace(who, name=name)
                 if connection.session.is_transferring:
                     self._on_known(connection)

@@ -42,7 +42,7 @@ async def test_slaves_of_one_host_count_as_soon_as_they_have_said_their_names(
 ) -> None:
     """Sends that wait are answered then, and the log says that enough slaves are there.
 
-    Who says another name for one of them later, from the same host, does not make one slave of two.
+    Who says another name for one of them, from the same host, makes one slave of two until that one says its own again.
     """
     network = MemoryNetwork()
     with capture_logs() as logs:
@@ -52,8 +52,10 @@ async def test_slaves_of_one_host_count_as_soon_as_they_have_said_their_names(
         assert (service.live_slaves, service.group_transfer.acked.value) == (1, 0), "the other one may be it, too"
         service.name_slave(HERE, two.stream.local_port, "pair/2")
         service.name_slave(HERE, two.stream.local_port, "pair/1")
+        assert service.live_slaves == 1
+        service.name_slave(HERE, two.stream.local_port, "pair/2")
     assert (service.live_slaves, service.group_transfer.acked.value) == (2, len(DATA))
-    assert [entry["slaves"] for entry in logs if entry["event"] == "ha_service.in_sync"] == [2]
+    assert [entry["slaves"] for entry in logs if entry["event"] == "ha_service.in_sync"] == [2, 2]
     nursery.cancel_scope.cancel()
 
 
