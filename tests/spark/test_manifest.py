@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from rmqha.errors import StoreError
 from rmqha.spark import OnCorrupt, ReadOptions
-from rmqha.spark.position import Position
+from rmqha.spark.position import Anchor, Position
 from rmqha.spark.replay import OutputFormat, ReplayOptions, ReplayReport
-from rmqha.spark.replay.manifest import Manifest, decode, differing_options, encode, kept_options
+from rmqha.spark.replay.manifest import Manifest, decode, differing_options, encode, kept_options, manifest_name
 
 MAY_DIFFER = {
     "starting_offset": 7,
@@ -68,7 +69,7 @@ def read_back(options: ReplayOptions, *, without: str | None = None) -> Manifest
     value = json.loads(encode(options, ReplayReport(5, 7), Position(7)))
     if without is not None:
         del value["options"][without]
-    return decode(json.dumps(value).encode(), path="manifest")
+    return decode(json.dumps(value).encode(), path=f"/out/_rmqha/{manifest_name(5, 7)}")
 
 
 @pytest.mark.parametrize(("name", "value"), SHARED.items())
@@ -86,3 +87,27 @@ def test_a_manifest_that_is_older_than_an_option_is_of_a_run_without_it() -> Non
     assert differing_options(BEFORE, before) == ""
     now = replace(BEFORE, read=ReadOptions(include_deleted=True))
     assert differing_options(now, before) == "--include-deleted: false before, true now"
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        (("range", "end"), 6),
+        (("range", "end"), 8),
+        (("range", "begin"), 4),
+        (("range", "end"), None),
+        (("range", "end"), "7"),
+        (("range", "end"), 7.0),
+        (("anchor", "offset"), "5"),
+        (("anchor", "crc32"), None),
+    ],
+)
+def test_what_another_program_made_of_it_is_told(place: tuple[str, str], found: Any) -> None:
+    """Rows were written a second time, or left out, by a range that the manifest's own name contradicts."""
+    value = json.loads(encode(BEFORE, ReplayReport(5, 7), Position(7, Anchor(5, 2, 9))))
+    value[place[0]][place[1]] = found
+    path = f"/out/_rmqha/{manifest_name(5, 7)}"
+    with pytest.raises(StoreError, match="is no manifest of rmqha replay"):
+        decode(json.dumps(value).encode(), path=path)
+    with pytest.raises(StoreError, match="is no manifest of rmqha replay"):
+        decode(b"[" * 100_000, path=path)

@@ -103,21 +103,31 @@ def encode(options: ReplayOptions, report: ReplayReport, end: Position) -> bytes
     return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
+def _check(name: str, anchor: Anchor | None, *, path: str) -> None:
+    """Raises ValueError: the manifest there has another name than its range, or an anchor that is none."""
+    if path.rpartition("/")[2] != name:
+        raise ValueError(f"by its range it is {name}")
+    if anchor and not all(type(number) is int for number in asdict(anchor).values()):
+        raise ValueError(f"{anchor} is none")
+
+
 def decode(data: bytes, *, path: str) -> Manifest:
     """Read a manifest back.
 
     Raises:
-        StoreError: it is damaged, or of a later format.
+        StoreError: it is damaged, or says another range than its name, or is of a later format.
     """
     try:
         value = json.loads(data)
         if value["format"] != FORMAT:
             raise StoreError(f"{path} has format {value['format']}, this version of rmqha knows {FORMAT}: upgrade it")
+        begin, end = value["range"]["begin"], value["range"]["end"]
         anchor = Anchor(**value["anchor"]) if value["anchor"] else None
-        end = Position(value["range"]["end"], anchor, value.get("blankTo"))
+        _check(manifest_name(begin, end), anchor, path=path)
         files = tuple(OutputFile(**file) for file in value["files"])
-        return Manifest(value["range"]["begin"], end, _NEWER_OPTIONS | value["options"], files)
-    except (ValueError, KeyError, TypeError) as error:
+        end_of_run = Position(end, anchor, value.get("blankTo"))
+        return Manifest(begin, end_of_run, _NEWER_OPTIONS | value["options"], files)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(
             f"{path} is no manifest of rmqha replay ({error!r}); restore it or choose another --out"
         ) from error
