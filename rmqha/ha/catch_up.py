@@ -6,6 +6,7 @@ log ends (code 28), or sent two heartbeats in a row, between which it had nothin
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -13,7 +14,15 @@ import trio
 
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError, StoreReadError
-from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, Meet, ProbeMaster, choose_start_at, trust_anybody
+from rmqha.ha.ha_client import (
+    BrokerStartingError,
+    MasterAddress,
+    Meet,
+    ProbeMaster,
+    choose_start_at,
+    show_face,
+    trust_anybody,
+)
 from rmqha.ha.log_receiver import ComparingReceiver, SilentMasterError, tail_below
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
@@ -108,7 +117,7 @@ class PeerAsker:
         is_longer = was_longer if there is None else there.max_offset > self._log.max_offset
         end = None if there is None else there.max_offset
         try:
-            self._check_group(there)
+            await self._check_group(peer, there)
             is_begun = self._log.min_offset < self._log.max_offset
             answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.SETTLED)
             if takes and is_longer and is_begun:  # what is beside a log that does not continue this one is not ours
@@ -141,8 +150,13 @@ class PeerAsker:
         told = replace(answer, begin=None if there is None else there.min_offset, broker_id=broker_id)
         return replace(told, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
 
-    def _check_group(self, there: LogRange | None) -> None:
+    async def _check_group(self, peer: MasterAddress, there: LogRange | None) -> None:
+        """Raises UnfitMasterError: it is of another group, or master as well. Its operator is to see who asks."""
         if there is not None and there.member is not None and (why := self._why_apart(there.member)):
+            if there.checks_reports:
+                await show_face(self._network, peer, limit_s=self._options.connect_timeout_s)
+                with suppress(BrokerStartingError):
+                    await self._probe_peer(peer)  # who comes to the HA port is believed
             raise UnfitMasterError(ClientState.MISCONFIGURED, why)
 
     async def _connect(self, peer: MasterAddress) -> Stream:

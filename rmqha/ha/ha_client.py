@@ -102,6 +102,16 @@ async def choose_start_at(log: ReplicatedLog, master: LogRange | None, *, overla
             assert_never(start)
 
 
+async def show_face(network: Network, address: MasterAddress, *, limit_s: float) -> None:
+    """Come to the HA port of a broker of ours, and report nothing."""
+    with suppress(OSError, RemoteProtocolError, trio.BrokenResourceError), trio.move_on_after(limit_s):
+        stream = await network.connect(address.host, address.port, timeout_s=limit_s)
+        try:
+            await stream.send_all(bytes(1))  # less than a report
+        finally:
+            stream.close()
+
+
 class HAClient:
     """Follows one master at a time, for the life of a slave.
 
@@ -282,6 +292,7 @@ class HAClient:
             master = await self._ask(self._introduce(address, local_port))
             is_known = self._check_group(master) or is_known
             is_ours = is_known and (is_ours or (master is not None and master.checks_reports))
+            self._is_masters_ours = self._is_masters_ours or is_ours
             if is_known and pause_s and not is_ours:
                 break
             if pause_s and not is_known and not self._has_warned:
@@ -303,15 +314,8 @@ class HAClient:
 
     async def show_face(self) -> None:
         """Come to the master's HA port, and report nothing: what others tell it of themselves (28) does not count."""
-        if self._address is None or not self._is_masters_ours:
-            return
-        limit_s = self._options.connect_timeout_s
-        with suppress(OSError, RemoteProtocolError, trio.BrokenResourceError), trio.move_on_after(limit_s):
-            stream = await self._network.connect(self._address.host, self._address.port, timeout_s=limit_s)
-            try:
-                await stream.send_all(bytes(1))  # less than a report
-            finally:
-                stream.close()
+        if self._address is not None and self._is_masters_ours:
+            await show_face(self._network, self._address, limit_s=self._options.connect_timeout_s)
 
     @property
     def is_joined(self) -> bool:

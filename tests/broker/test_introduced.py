@@ -11,7 +11,7 @@ from rmqha.broker.group import ReplicationGroup
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.remoting import RemotingCommand
-from rmqha.errors import StoreWriteError
+from rmqha.errors import StoreError, StoreWriteError, errors_in
 from rmqha.ha.runtime_info import ClientState
 from tests.broker.machines import Machine, ask, ha_client_of, replication_of, send_request, status_of
 from tests.broker.test_pair import SLAVE, Pair
@@ -142,3 +142,15 @@ async def test_who_never_came_is_told_of_once_it_has_come() -> None:
         group.on_introduced("10.0.0.2", introduction(1, haTrouble="its disk is full"), now=now)
         assert len(group.troubles(now=now)) == len(came)
         came.append("10.0.0.2")
+
+
+async def test_a_master_hears_of_another_one_that_asks_it_as_its_peer(autojump_clock: MockClock) -> None:
+    """That one ends its start at once, as both are masters, and does not come to be sent a log."""
+    net, role = SimNet(), {"brokerRole": "ASYNC_MASTER"}
+    one, two = (Machine(net, f"10.0.0.{number}", role) for number in (1, 2))
+    async with one.broker():
+        with pytest.raises(ExceptionGroup) as ended:
+            await two.controller(haPeers="10.0.0.1:10912").run()
+        assert "both have brokerId=0" in str(errors_in(ended.value, StoreError))
+        clashes = (await status_of(one))["group_clashes"]
+    assert [clash for clash in clashes if clash.startswith("10.0.0.2:10911")]

@@ -356,6 +356,9 @@ async def test_a_master_of_ours_is_told_again_and_again(nursery: trio.Nursery, a
             await master.send(encode_frame_header(0, 0))
     assert told == [0, 2, 12, 22, 32, 42]
     assert [line for line in logs if line["event"] == "ha_client.group_unknown"] == []
+    await client.show_face()
+    await trio.sleep(1)
+    assert len(master.streams) == 2, "its remoting port did not answer before this connection, and has since"
     nursery.cancel_scope.cancel()
 
 

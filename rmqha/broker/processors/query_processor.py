@@ -32,7 +32,7 @@ from rmqha.remoting.dispatcher import RequestDispatcher
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.message_store import DefaultMessageStore
 
-_PLACES_MAX: Final = 1024
+_PLACES_MAX: Final = 256
 """So many queues of a topic say where a group is: a millisecond's work."""
 _HEARD_OF_WITHIN_MS: Final = 120_000
 """Clients ask for routes every 30 s and share queues out every 20 s; others are consumed meanwhile."""
