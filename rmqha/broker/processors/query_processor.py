@@ -185,14 +185,14 @@ class QueryProcessor:
         known = [place for place in stands if place is not None]
         if not known:
             return True
-        phy_offset, *least = min(known)
+        _, *least = min(known)
         since_ms = self._store.store_time_in_queue(topic, header.queue_id, begins_at)
-        return phy_offset > 0 and self._store.store_time_in_queue(topic, *least) - since_ms > _HEARD_OF_WITHIN_MS
+        return self._store.store_time_in_queue(topic, *least) - since_ms > _HEARD_OF_WITHIN_MS
 
     def _stands_at(self, topic: str, queue_id: int, place: int) -> tuple[int, int, int] | None:
-        """Offset in the log, queue and index of the last message before ``place``, or of the first if it has had none.
+        """Offset in the log, queue and index of the last message before ``place``; of the first behind if that is gone.
 
-        The offset is 0 if that is gone, and later ones are there; None: nothing of the queue is.
+        None: nothing of the queue is there.
         """
         queue = self._store.queues.find(topic, queue_id)
         if queue is None:
@@ -202,9 +202,7 @@ class QueryProcessor:
         last, first = (self._phy_offset_of(queue, index) for index in (had, following))
         if last is not None:
             return last, queue_id, had
-        if first is None:
-            return None
-        return (first if place == 0 else 0), queue_id, following
+        return None if first is None else (first, queue_id, following)
 
     def _phy_offset_of(self, queue: ConsumeQueue, index: int) -> int | None:
         unit = queue.unit(index)

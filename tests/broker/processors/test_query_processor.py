@@ -149,13 +149,16 @@ def test_only_a_queue_that_was_added_is_begun_by_a_group_that_consumes_others(
     assert (answer.ext_fields or {}).get("offset") == begins_at
 
 
-@pytest.mark.parametrize(("expired_to", "begins_at"), [(300, "0"), (470, "0"), (1000, None)])
+@pytest.mark.parametrize(
+    ("expired_to", "next_at", "begins_at"),
+    [(300, 480, "0"), (470, 480, "0"), (470, 600, "0"), (470, 700, None), (1000, 480, None)],
+)
 def test_a_group_that_stands_before_what_is_left_of_a_queue_begins_one_that_was_added(
-    expired_to: int, begins_at: str | None
+    expired_to: int, next_at: int, begins_at: str | None
 ) -> None:
     """It was stopped for days: of what it had last nothing is there. Where no other message is, nothing is known."""
     offsets = ConsumerOffsetManager()
-    store: Any = SomeQueues({0: [500], 1: [400, 480]})
+    store: Any = SomeQueues({0: [500], 1: [400, next_at]})
     store.min_offset = expired_to
     offsets.commit_offset("g", "t", 1, offset=1)
     processor = QueryProcessor(store, offsets, PullRequestHoldService(), rules=RULES)
