@@ -253,11 +253,12 @@ class ReplicationGroup:
     def begin_of(self, broker_id: int) -> int:
         """Where the log of the slave with that id begins, as it said last; 0 if no later than this one, or unsaid.
 
-        That is one that follows by a connection of this moment.
+        That is one that follows by a connection of this moment; where none does, as behind a tunnel, any of that id.
         """
         slaves = list(self.slave_addresses())
         introduced = [(host, one) for (host, _), one in self._introduced.items() if one.member.broker_id == broker_id]
-        return max((one.begin for host, one in introduced if (host, one.ha_client_port) in slaves), default=0)
+        following = [(host, one) for host, one in introduced if (host, one.ha_client_port) in slaves]
+        return max((one.begin for _, one in following or introduced), default=0)
 
     def _name_of(self, member: GroupMember) -> str:
         return f"{member.broker_name or self.broker_name}/{member.broker_id}"

@@ -144,6 +144,16 @@ async def test_who_never_came_is_told_of_once_it_has_come() -> None:
         came.append("10.0.0.2")
 
 
+async def test_where_a_slave_s_log_begins_is_known_behind_a_tunnel_too() -> None:
+    """Its HA connection comes from another port than it says: far readers went to and fro, a batch each time."""
+    slaves = [("10.0.0.2", "50000")]
+    group = group_of(slaves, ["10.0.0.2"])
+    group.on_introduced("10.0.0.2", introduction(1, haClientPort="4", haMinOffset="100"), now=0)
+    assert [group.begin_of(number) for number in (1, 2)] == [100, 0]
+    group.on_introduced("10.0.0.2", introduction(1, haClientPort="50000", listenPort="1", haMinOffset="7"), now=1)
+    assert group.begin_of(1) == 7, "that one follows"
+
+
 async def test_a_master_hears_of_another_one_that_asks_it_as_its_peer(autojump_clock: MockClock) -> None:
     """That one ends its start at once, as both are masters, and does not come to be sent a log."""
     net, role = SimNet(), {"brokerRole": "ASYNC_MASTER"}
