@@ -19,7 +19,7 @@ RATIO_MAX = 24.0
 TURN_STEPS = 15_000_000
 """What a request may take, as so many steps of a plain loop in the same run: some 150 ms."""
 MEANINGLESS_S = 0.002
-ATTEMPTS = 4
+ATTEMPTS = 12
 
 
 def seconds(run: Callable[[bytes], object], data: bytes) -> float:
