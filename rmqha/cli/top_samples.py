@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmqha.cli.ask import BrokerConnection, RefusedError
@@ -172,8 +172,9 @@ def _sample(broker: NamedBroker, before: Sample | None, *, with_groups: bool, ti
     except NO_ANSWER as error:
         trouble, is_refused = f"its answer cannot be read: {error!r:.200}", False
     answered_at_s = None if before is None else before.answered_at_s
-    trouble_only = Sample(broker=broker, at_s=time.monotonic(), trouble=trouble, answered_at_s=answered_at_s)
-    return replace(trouble_only, is_refused=is_refused)
+    return Sample(
+        broker=broker, at_s=time.monotonic(), trouble=trouble, is_refused=is_refused, answered_at_s=answered_at_s
+    )
 
 
 def read_sample(

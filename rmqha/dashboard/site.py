@@ -176,8 +176,7 @@ class Site:
         now = trio.current_time()
         if self._topics is None or now - self._topics[0] > KEPT_FOR_S:
             answers, troubles = await self._each(self._asker.read_topics)
-            names = self._collector.groups()
-            rows = [row | {"broker": names[one.broker.address]} for one, found in answers for row in found]
+            rows = [row | {"broker": self._name_of(one)} for one, found in answers for row in found]
             self._topics = now, {"topics": rows[:ROWS_MAX], "left": max(len(rows) - ROWS_MAX, 0), "troubles": troubles}
         return self._topics[1]
 
@@ -210,8 +209,11 @@ class Site:
 
     async def _of_each(self, ask: Callable[[NamedBroker], Awaitable[Row]]) -> Row:
         answers, troubles = await self._each(ask)
-        names = self._collector.groups()
-        return {"brokers": [{"broker": names[one.broker.address], **row} for one, row in answers], "troubles": troubles}
+        return {"brokers": [{"broker": self._name_of(one), **row} for one, row in answers], "troubles": troubles}
+
+    def _name_of(self, watched: WatchedBroker) -> str:
+        """What its group is called; it may have been forgotten while it was asked."""
+        return self._collector.groups().get(watched.broker.address, watched.name)
 
     async def _each(
         self, ask: Callable[[NamedBroker], Awaitable[Any]], watched: list[WatchedBroker] | None = None

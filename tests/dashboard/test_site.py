@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 pytest.importorskip("h11", reason="h11 is in the extra [web]")
 
+from rmqha.dashboard.collector import Collector
 from rmqha.dashboard.questions import Wanted
 from rmqha.dashboard.site import KEPT_FOR_S, MESSAGES_MAX, QUESTIONS_MAX, ROWS_MAX, Site
 from rmqha.metrics.http_server import Answer, Asked
@@ -23,9 +24,10 @@ HOST = {"host": "127.0.0.1:8090"}
 class Visitor:
     """Asks a site."""
 
-    def __init__(self, site: Site, asker: FakeAsker) -> None:
+    def __init__(self, site: Site, asker: FakeAsker, collector: Collector) -> None:
         self.site = site
         self.asker = asker
+        self.collector = collector
 
     async def get(self, target: str, **headers: str) -> Answer:
         path, _, query = target.partition("?")
@@ -41,7 +43,27 @@ class Visitor:
 async def visiting(*names: str) -> AsyncIterator[Visitor]:
     asker = FakeAsker(pair())
     async with collecting(asker, A, B) as collector:
-        yield Visitor(Site(collector, asker, names=names), asker)
+        yield Visitor(Site(collector, asker, names=names), asker, collector)
+
+
+async def test_a_broker_that_is_forgotten_while_it_is_asked_is_told_of_all_the_same(autojump_clock: MockClock) -> None:
+    async with visiting() as visitor:
+        visitor.asker.topics[A] = [{"topic": "t", "system": False}]
+        visitor.asker.details["topic"] = {"queues": []}
+        visitor.asker.delays[A] = 1.0
+        watched = visitor.collector.watched
+        for target, told in (("/api/topics", "topics"), ("/api/topic?topic=t", "brokers")):
+            kept = watched[A]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(forget_soon, watched, A)
+                rows = (await visitor.json(target))[told]
+            assert [row["broker"] for row in rows] == ["a"]
+            watched[A] = kept
+
+
+async def forget_soon(watched: dict[str, Any], address: str) -> None:
+    await trio.sleep(0.5)
+    del watched[address]
 
 
 async def test_each_file_goes_with_the_policy(autojump_clock: MockClock) -> None:
