@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.transaction.fates import Fates
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -56,6 +57,25 @@ async def test_those_that_are_ended_in_time_are_none(machine: Machine, autojump_
         await producer.end(half, COMMIT)
         await trio.sleep(30)
         assert (broker.store.stats.undecided_half_messages, broker.store.stats.discarded_halves.count) == (0, 0)
+
+
+async def test_one_that_ends_while_it_is_written_again_is_not_asked_about(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Its producer was asked once more, and answered what counts no more."""
+
+    def ended_first(fates: Fates, offset: int, renewed_offset: int) -> bool:
+        fates.end(offset)
+        return note_renewed(fates, offset, renewed_offset)
+
+    note_renewed = Fates.note_renewed
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"money")
+        monkeypatch.setattr(Fates, "note_renewed", ended_first)
+        await trio.sleep(20)
+        assert producer.asked == []
+        assert broker.store.stats.undecided_half_messages == 0
 
 
 async def test_who_is_master_no_more_knows_of_none_that_waits(machine: Machine, autojump_clock: MockClock) -> None:

@@ -333,9 +333,10 @@ class TransactionalMessageService:
             again = await self._write_again(half, checked_once_more if asks else put_off, mastership)
         except LocalProtocolError as error:
             return await self._discard(half, f"it cannot be written again: {error}")
-        mastership.undecided += again is not None
-        if again is not None and asks and not mastership.fates.is_ending(again.queue_offset):
-            self._listener.resolve_half_msg(again)
+        if again is not None and not mastership.fates.is_left(again.queue_offset):
+            mastership.undecided += 1
+            if asks and not mastership.fates.is_ending(again.queue_offset):
+                self._listener.resolve_half_msg(again)
         return again is not None
 
     async def _write_again(
