@@ -30,6 +30,8 @@ logger = structlog.get_logger()
 _MEET_AFTER_S: Final = 2.0
 _MEET_AGAIN_S: Final = 30.0
 _SAY_AGAIN_S: Final = 10.0
+_BEGIN_KNOWN_WITHIN_S: Final = 20.0
+"""RocketMQ's HA port opens before its remoting port, and by itself gives an empty slave the last file alone."""
 _UNFIT_STATES: Final = frozenset({ClientState.AHEAD, ClientState.BELOW_MIN, ClientState.MISCONFIGURED})
 _KEPT_STATES: Final = _UNFIT_STATES | {ClientState.DISK_FULL}
 """They stay what an operator sees while it is tried again."""
@@ -160,6 +162,8 @@ class HAClient:
         self._connections = 0
         self._corrupt_streams = 0
         self._diverged_at: int | None = None
+        self._untold_since: float | None = None
+        """Since when an empty log waits for this master to say where its own begins."""
         self._apart_since: float | None = None
         """Since when no master is followed, once :meth:`run` has begun; this is made before there is an event loop."""
 
@@ -167,7 +171,7 @@ class HAClient:
         """Follow the master at this address; a connection to another one is closed (spec: ha §15 row 20)."""
         address = MasterAddress(host, port)
         if address != self._address:
-            self._address = address
+            self._address, self._untold_since = address, None
             self._state = ClientState.NO_MASTER if self._state in _UNFIT_STATES else self._state
             self._address_known.set()
             self._attempt.cancel()
@@ -229,6 +233,8 @@ class HAClient:
             raise
         if not is_known:
             self._meet(GroupMember())
+        if master is None and self._log.min_offset == self._log.max_offset and self._probe_master is not ask_nobody:
+            self._await_begin(address)
         try:
             start = await choose_start_at(self._log, master, overlap_size=options.overlap_size)
         except UnfitMasterError:
@@ -280,6 +286,18 @@ class HAClient:
         if why := self._meet(master.member):
             raise UnfitMasterError(ClientState.MISCONFIGURED, f"this master is not followed: {why}")
         return True
+
+    def _await_begin(self, address: MasterAddress) -> None:
+        """Raises RemoteProtocolError while the master may be starting, and say later where its log begins."""
+        now = trio.current_time()
+        if self._untold_since is None:
+            self._untold_since = now
+        if (left_s := self._untold_since + _BEGIN_KNOWN_WITHIN_S - now) > 0:
+            reason = "this log is empty, and the master does not say by remoting (request 28) where its own begins"
+            raise RemoteProtocolError(f"{reason}: it is asked again, for {_BEGIN_KNOWN_WITHIN_S:g} s in all")
+        facts = {"master": str(address), "waited_s": round(_BEGIN_KNOWN_WITHIN_S - left_s)}
+        what = "a RocketMQ master gives an empty slave that cannot ask where its log begins the last file alone"
+        logger.warning("ha_client.begin_unknown", **facts, reason=what, next="let it answer, and begin anew, empty")
 
     async def _meet_master(self, address: MasterAddress, local_port: int) -> None:
         """Tell a master that is followed whose connection this is, one of RocketMQ's until it says who it is.

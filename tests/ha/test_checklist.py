@@ -558,6 +558,33 @@ async def test_checklist_15_an_empty_slave_gets_full_history_from_a_java_master(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("answers_after_s", [12.0, 1e9])
+async def test_checklist_15_a_java_master_that_does_not_say_yet_where_its_log_begins_is_asked_for_a_while(
+    answers_after_s: float, nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """Its HA port opens before its remoting port; with an account that it refuses it never says so, which is told."""
+    java = JavaMaster(JavaLog.holding(DATA, file_size=FILE))
+    port = await nursery.start(java.run, network)
+
+    async def probe(_address: MasterAddress) -> LogRange | None:
+        return LogRange(0, len(DATA)) if trio.current_time() >= answers_after_s else None
+
+    slave = MemoryLog()
+    with capture_logs() as logs:
+        client = start_slave(nursery, network, slave, port, probe_master=probe)
+        await trio.sleep(10)
+        assert (slave.max_offset, java.first_reports) == (0, [])
+        assert "request 28" in client.info().last_error
+        await until(lambda: client.info().reported_offset == len(DATA))
+    warned = [entry for entry in logs if entry["event"] == "ha_client.begin_unknown"]
+    if answers_after_s < 20:
+        assert (slave.content(), java.first_reports, warned) == (DATA, [1], [])
+    else:
+        last_file = len(DATA) // FILE * FILE
+        assert (slave.min_offset, java.first_reports, len(warned)) == (last_file, [0], 1)
+    nursery.cancel_scope.cancel()
+
+
 # ---- 17: broken disks
 
 

@@ -308,7 +308,7 @@ async def test_a_new_master_address_ends_the_attempt_to_reach_the_old_one(
     async def probe(address: MasterAddress) -> None:
         await trio.sleep(3 if address.port == old.port else 0)
 
-    client = start_slave(nursery, network, MemoryLog(), old.port, probe_master=probe)
+    client = start_slave(nursery, network, MemoryLog.holding(DATA), old.port, probe_master=probe)
     await trio.sleep(1)
     client.update_master_address("master", new.port)
     await trio.sleep(10)
