@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pyarrow
 
-from rmqha import __version__
+import rmqha
 from rmqha.errors import StoreError
 
 Check = Callable[[], str]
@@ -20,11 +20,39 @@ Check = Callable[[], str]
 def packages() -> dict[str, str]:
     """Name to version of what must be the same on both sides, here."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return {"python": python, "rmqha": __version__, "pyarrow": pyarrow.__version__, "numpy": numpy.__version__}
+    ours = _describing()(rmqha)
+    return {"python": python, "rmqha": ours, "pyarrow": pyarrow.__version__, "numpy": numpy.__version__}
+
+
+def _describing() -> Callable[[Any], str]:
+    """A function that gives the version of a package whose clones all have the same one, and a digest of its sources.
+
+    These are its modules wherever they lie, in a zip file too; they are read once in a process.
+    """
+
+    def describe(package: Any) -> str:
+        from hashlib import sha256  # noqa: PLC0415 - see above
+        from importlib import resources  # noqa: PLC0415
+
+        if (known := package.__dict__.get("__described__")) is not None:
+            return str(known)
+        digest, todo = sha256(), [("", resources.files(package.__name__))]
+        while todo:
+            place, one = todo.pop()
+            if one.joinpath("__init__.py").is_file():
+                todo += sorted((f"{place}/{below.name}", below) for below in one.iterdir())
+            elif place.endswith(".py"):
+                content = one.read_bytes()
+                digest.update(b"%s %d\n" % (place.encode(), len(content)) + content)
+        package.__described__ = f"{package.__version__} with sources {digest.hexdigest()[:12]}"
+        return str(package.__described__)
+
+    return describe
 
 
 def checking(wanted: Mapping[str, str]) -> Check:
     """A function that says, where it runs, what differs from ``wanted`` and what to install; empty: nothing."""
+    describe = _describing()
 
     def check() -> str:
         import importlib  # noqa: PLC0415 - see above
@@ -34,8 +62,11 @@ def checking(wanted: Mapping[str, str]) -> Check:
         differing = []
         for name, version in wanted.items():
             try:
-                module = importlib.import_module(name) if name != "python" else None
-                found = str(module.__version__) if module else f"{sys.version_info[0]}.{sys.version_info[1]}"
+                if name == "python":
+                    found = f"{sys.version_info[0]}.{sys.version_info[1]}"
+                else:
+                    module = importlib.import_module(name)
+                    found = describe(module) if name == "rmqha" else str(module.__version__)
             except Exception as error:  # noqa: BLE001 - a package that is broken may raise anything
                 differing.append(f"{name} cannot be imported ({error})")
                 continue

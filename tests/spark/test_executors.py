@@ -1,5 +1,7 @@
 """What an executor is asked before it works, and how Spark's stories about it are told."""
 
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import rmqha
 from rmqha.errors import StoreError
 from rmqha.spark.executors import check_here, checking, guarded, packages
 from rmqha.spark.replay import ReplayOptions, replay
@@ -29,7 +32,7 @@ def test_each_difference_is_told_with_host_interpreter_and_what_to_install() -> 
     wanted = {"python": "3.99", "rmqha": "9.9", "numpy": packages()["numpy"], "nosuchpackage": "1.0"}
     told = checking(wanted)()
     assert told.startswith(f"executor on {socket.gethostname()}: {sys.executable}: python is 3.")
-    assert "rmqha is 0.1.0, not 9.9" in told
+    assert f"rmqha is {packages()['rmqha']}, not 9.9" in told
     assert "nosuchpackage cannot be imported (No module named 'nosuchpackage')" in told
     assert told.endswith(
         f"; python3.99 -m pip install numpy=={wanted['numpy']} nosuchpackage==1.0, and from a clone of rmqha 9.9, "
@@ -39,6 +42,30 @@ def test_each_difference_is_told_with_host_interpreter_and_what_to_install() -> 
     assert "\n" not in told
     with pytest.raises(StoreError, match="rmqha is"):
         check_here(wanted)
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_a_clone_that_is_another_one_is_told(is_zip: bool, tmp_path: Path) -> None:
+    """All of them are of one version: a worker with an older one replayed as that one does, and nobody was told."""
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    copy = tmp_path / "copy"
+    shutil.copytree(Path(rmqha.__file__).parent, copy / "rmqha", ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "rmqha" / "notes").mkdir()
+    (copy / "rmqha" / "notes" / "of_nobody.py").write_text("# of no package\n")
+
+    def asked() -> bytes:
+        place = shutil.make_archive(str(tmp_path / "packed"), "zip", copy) if is_zip else str(copy)
+        pickled = cloudpickle.dumps(guarded(len, checking(packages())))
+        code = "import pickle, sys; sys.path.insert(0, sys.argv[1]); print(list(pickle.load(sys.stdin.buffer)([])))"
+        command = [sys.executable, "-Bc", code, place]
+        done = subprocess.run(command, input=pickled, capture_output=True, check=False, cwd=tmp_path)
+        said: bytes = done.stdout + done.stderr
+        return said
+
+    assert asked() == b"[]\n"
+    with (copy / "rmqha" / "store" / "index_file.py").open("a") as module:
+        module.write("# another one\n")
+    assert re.search(rb"rmqha is 0\.1\.0 with sources \w{12}, not 0\.1\.0 with sources \w{12};", asked())
 
 
 def test_nothing_is_done_on_an_executor_that_fails_the_check() -> None:
