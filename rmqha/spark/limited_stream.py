@@ -5,7 +5,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 from rmqha.spark.commit_log import CommitLog
 from rmqha.spark.confirmed import confirmed_end_or
 from rmqha.spark.partitions import check_still_there, planned
-from rmqha.spark.position import Position, position_at
+from rmqha.spark.position import Position, position_at, range_as_json
 from rmqha.spark.source_options import SourceOptions
 from rmqha.spark.stream import LogStreamReader, Offsets
 
@@ -27,7 +27,8 @@ class RmqhaStreamReader(LogStreamReader, SupportsTriggerAvailableNow):
         for broker, begin in self._begins(start).items():
             log = self._log(broker)
             end = self._next_end(broker, log, begin, share=share)
-            ends[broker] = start[broker] if broker in start and end == begin.offset else position_at(log, end).as_json()
+            is_same = broker in start and end == begin.offset
+            ends[broker] = start[broker] if is_same else range_as_json(begin, position_at(log, end))
         return ends
 
     def _next_end(self, broker: str, log: CommitLog, begin: Position, *, share: int | None) -> int:

@@ -123,6 +123,16 @@ def from_json(value: Any) -> Position:
     )
 
 
+def range_as_json(begin: Position, end: Position) -> Any:
+    """For a checkpoint: where a batch ends, and where it began. Spark keeps the end alone."""
+    return end.as_json() | {"from": begin.as_json()}
+
+
+def begin_in(value: Any) -> Position | None:
+    """Where the batch began that ends there; None if that was not noted. Raises as :func:`from_json`."""
+    return from_json(value["from"]) if isinstance(value, dict) and "from" in value else None
+
+
 def _is_offset(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 

@@ -20,7 +20,7 @@ from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, planned, read_task
-from rmqha.spark.position import PlannedEnd, Position, from_json, position_at
+from rmqha.spark.position import PlannedEnd, Position, begin_in, from_json, position_at, range_as_json
 from rmqha.spark.report import ReadReport
 from rmqha.spark.source_options import MAX_BYTES_PER_TRIGGER, SourceOptions
 
@@ -28,7 +28,11 @@ logger = logging.getLogger("rmqha.spark")
 
 _NEWER: Final = "streams have it from Spark 4.2 on, and this is an older one: leave it out, or install pyspark>=4.2"
 Offsets = dict[str, Any]
-"""Broker name to :meth:`Position.as_json`, as checkpoints have it; those of rmqha 0.1 have physical offsets."""
+"""Broker name to :meth:`Position.as_json`, as checkpoints have it; those of rmqha 0.1 have physical offsets.
+
+With the end of a batch is noted where it began, as Spark does not: of a query's first batch that did not get through it
+asks anew where to start, and so it is with a broker that was added.
+"""
 
 
 class LogStreamReader(spark.DataSourceStreamReader):
@@ -111,7 +115,8 @@ class LogStreamReader(spark.DataSourceStreamReader):
         begins = self._begins(start)
         for broker, known_end in self._positions(end).items():
             log = self._log(broker)
-            begin = check_still_there(log, begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
+            begun = None if start.get(broker) == end[broker] else begin_in(end[broker])
+            begin = check_still_there(log, begun or begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
             stop = check_still_there(log, known_end, fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes or SPLIT_BYTES, self._source.partitions_min
@@ -154,14 +159,38 @@ class UnlimitedStreamReader(LogStreamReader):
                 have to end where the last one did.
         """
         super().__init__(source, columns)
+        self._first_begins: Offsets = {}
+        """Of a new query, until its first batch is planned."""
+        self._last_ends: Offsets = {}
         if source.bytes_per_trigger_max != MAX_BYTES_PER_TRIGGER:
             raise ConfigError(f"maxBytesPerTrigger: {_NEWER}")
         if source.masters is not None:
             raise ConfigError(f"until=confirmed: {_NEWER}")
 
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        """As any."""
+        self._first_begins = super().initialOffset()
+        return self._first_begins
+
     def latestOffset(self, _start: object = None, _limit: object = None) -> Offsets:  # noqa: N802
         """The ends of the logs."""
-        return planned(self._ends)
+        self._last_ends = planned(self._ends)
+        return self._last_ends
 
     def _ends(self) -> Offsets:
-        return {broker: position_at(log := self._log(broker), log.end).as_json() for broker in self._source.logs}
+        return {broker: self._end(broker, self._log(broker)) for broker in self._source.logs}
+
+    def _end(self, broker: str, log: CommitLog) -> Any:
+        """An end that is the last one is the same to Spark, too, which compares all of it."""
+        end = position_at(log, log.end)
+        for known in (self._last_ends.get(broker), self._first_begins.get(broker)):
+            if known is not None and from_json(known) == end:
+                return known
+        first = self._first_begins.get(broker)
+        return end.as_json() if first is None else range_as_json(from_json(first), end)
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[LogPartition]:
+        """As any."""
+        tasks = super().partitions(start, end)
+        self._first_begins = {}
+        return tasks

@@ -241,6 +241,66 @@ def test_deleted_files_are_data_loss(
     assert capsys.readouterr().out == "", "what the caller prints is his"
 
 
+def test_a_first_batch_that_is_repeated_is_missing_what_was_deleted_meanwhile(
+    log: LogWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark asks once more where to start: it went on with the oldest file that was left, and nobody was told."""
+    first, limit = reader(log.root), ReadAllAvailable()
+    end = json.loads(json.dumps(first.latestOffset(first.initialOffset(), limit)))
+    log.path(0).unlink()
+    again = reader(log.root)
+    with pytest.raises(StoreError, match="were deleted"):
+        again.partitions(again.initialOffset(), end)
+    lenient = reader(log.root, failOnDataLoss="false")
+    rest = [at for at in log.offsets if at >= log.file_size]
+    assert offsets_between(lenient, lenient.initialOffset(), end) == rest
+    assert [entry.getMessage().partition(":")[0] for entry in caplog.records] == ["commit_log.data_lost"]
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_first_batch_that_is_repeated_has_the_same_range(starting: str, log: LogWriter) -> None:
+    def more() -> None:
+        for _ in range(50):
+            log.append(b"more" * 30)
+
+    first, limit = reader(log.root, startingOffsets=starting), ReadAllAvailable()
+    start = first.initialOffset()
+    more()
+    end = first.latestOffset(start, limit)
+    found = offsets_between(first, start, end)
+    more()
+    again = reader(log.root, startingOffsets=starting)
+    assert (
+        offsets_between(again, again.initialOffset(), end)
+        == found
+        == log.offsets[-100 if starting == "latest" else 0 : -50]
+    )
+    assert offsets_between(again, end, again.latestOffset(end, limit)) == log.offsets[-50:]
+
+
+def test_a_first_batch_of_a_broker_that_was_added_is_missing_what_was_deleted_meanwhile(
+    log: LogWriter, tmp_path: Path
+) -> None:
+    other = LogWriter(tmp_path / "other")
+    other.append(b"there all along")
+    path = json.dumps({"a": str(log.root), "b": str(other.root)})
+    both = RmqhaStreamReader(parse_options({"path": path}), ("physicalOffset",))
+    start = {"b": other.end}
+    end = both.latestOffset(start, ReadAllAvailable())
+    log.path(0).unlink()
+    with pytest.raises(StoreError, match="were deleted"):
+        both.partitions(start, end)
+
+
+def test_nothing_new_is_no_batch(log: LogWriter) -> None:
+    """Spark compares all of an offset."""
+    stream, limit = reader(log.root), ReadAllAvailable()
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, limit)
+    assert stream.latestOffset(end, limit) == end
+    assert offsets_between(stream, end, end) == []
+
+
 def test_files_deleted_after_planning_are_data_loss(log: LogWriter) -> None:
     """What is still there is read, also by the task that meets the gap."""
     strict, lenient = reader(log.root), reader(log.root, failOnDataLoss="false")

@@ -30,6 +30,32 @@ def test_batches_join_without_gap_or_duplicate_whoever_reads_them(log: LogWriter
     assert found == [at for at in log.offsets if at < log.offsets[-100]]
 
 
+def test_a_first_batch_that_is_repeated_has_the_same_range(log: LogWriter) -> None:
+    """Spark asks once more where to start."""
+    stream = reader(log.root, startingOffsets="latest")
+    start = stream.initialOffset()
+    assert stream.latestOffset() == start
+    log.append(b"one")
+    end = stream.latestOffset()
+    log.append(b"two")
+    again = reader(log.root, startingOffsets="latest")
+    assert offsets_between(again, again.initialOffset(), end) == log.offsets[-2:-1]
+    assert offsets_between(stream, start, end) == log.offsets[-2:-1]
+    later = stream.latestOffset()
+    assert offsets_between(stream, end, later) == log.offsets[-1:]
+    assert stream.latestOffset() == later, "nothing new is no batch"
+
+
+def test_a_first_batch_that_is_repeated_is_missing_what_was_deleted_meanwhile(log: LogWriter) -> None:
+    stream = reader(log.root)
+    stream.initialOffset()
+    end = stream.latestOffset()
+    log.path(0).unlink()
+    again = reader(log.root)
+    with pytest.raises(StoreError, match="were deleted"):
+        again.partitions(again.initialOffset(), end)
+
+
 def test_a_log_that_was_cut_is_no_new_one(log: LogWriter) -> None:
     at = reader(log.root).latestOffset()
     log.write(log.offsets[-5], bytes(log.end - log.offsets[-5]))
