@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqha.cli.verdict import Verdict, named
+from rmqha.cli.verdict import Verdict, named, slaves_of
 
 _FAILED = "failed"
 
@@ -19,10 +19,9 @@ class LagLimits:
 
 def replica_lags(facts: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Each replica that a master, or a leader, knows, and for how long it has lacked something."""
-    ha = facts.get("ha") or {}
-    for connection in ha.get("connections", ()):
+    for connection in slaves_of(facts):
         yield named(connection), float(connection["lag_s"])
-    for gone in ha.get("departed", ()):
+    for gone in (facts.get("ha") or {}).get("departed", ()):
         yield f"{named(gone)}, which left,", gone_lag_s(gone)
     if facts.get("role") == "LEADER":
         for view in facts["dledger"].get("members", ()):

@@ -13,7 +13,7 @@ from rmqha.cli.lag_limits import replica_lags
 from rmqha.cli.named_brokers import NO_ANSWER, NamedBroker
 from rmqha.cli.span import span
 from rmqha.cli.status_text import human_bytes
-from rmqha.cli.verdict import judge, named, read_status, slaves_in_sync
+from rmqha.cli.verdict import judge, named, read_status, slaves_in_sync, slaves_of
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.java_json import loads
 from rmqha.logs import escaped
@@ -192,7 +192,7 @@ def read_sample(
     if before is not None and before.max_offset is not None and max_offset is not None and now_s > before.at_s:
         bytes_per_s = max(max_offset - before.max_offset, 0) / (now_s - before.at_s)
     gone = tuple(_gone_slaves(facts))
-    here = (facts.get("ha") or {}).get("connections", ())
+    here = slaves_of(facts)
     return Sample(
         broker=broker,
         at_s=now_s,
@@ -229,8 +229,7 @@ def _in_sync(facts: dict[str, Any]) -> tuple[int, int] | None:
     if "ha" not in facts:
         return None
     current, needed = slaves_in_sync(facts)
-    known = [one for one in facts["ha"]["connections"] if one["state"] != "first-report-awaited"]
-    wanted = max(needed, len(known) + len(facts["ha"].get("departed", ())))
+    wanted = max(needed, len(slaves_of(facts)) + len(facts["ha"].get("departed", ())))
     return (current, wanted) if wanted else None
 
 

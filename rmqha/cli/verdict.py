@@ -261,13 +261,19 @@ def _since(facts: dict[str, Any]) -> str:
     return "" if below_s is None else f": for {span(below_s)} fewer have been connected"
 
 
+def slaves_of(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is connected to a master's HA port, but for strangers: what has neither reported nor said who it is."""
+    connections = (facts.get("ha") or {}).get("connections", ())
+    return [one for one in connections if one["slave_ack_offset"] >= 0 or one.get("name")]
+
+
 def _connections_in_sync(facts: dict[str, Any]) -> int:
-    return sum(1 for connection in facts["ha"]["connections"] if connection["state"] == IN_SYNC)
+    return sum(1 for connection in slaves_of(facts) if connection["state"] == IN_SYNC)
 
 
 def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     (slaves, needed), current = slaves_in_sync(facts), _connections_in_sync(facts)
-    connections = facts["ha"]["connections"]
+    connections = slaves_of(facts)
     reasons, is_one_log = [], True
     if facts.get("write_refusal"):
         reasons.append(f"sends are refused: {refusal_of(facts)}")
@@ -294,6 +300,8 @@ def _judge_master(facts: dict[str, Any], name: str) -> Verdict:
     reasons += turned_away(facts["ha"]["refused"])
     level = "failed" if facts.get("write_refusal") else "degraded" if reasons else "ok"
     summary = f"{name}, slaves in sync: {slaves} of {len(connections)} connected, {needed} needed for SEND_OK"
+    if strangers := len(facts["ha"]["connections"]) - len(connections):
+        summary += f" ({strangers} more on the HA port: they have said nothing yet)"
     in_sync = not facts.get("write_refusal") and slaves >= max(needed, 1) and current == len(connections)
     is_whole = is_one_log and not facts.get("lacking_slaves")
     return Verdict(level, summary, tuple(reasons), in_sync=in_sync and is_whole)

@@ -81,6 +81,7 @@ def _connected(facts: Facts) -> list[dict[str, Any]]:
             "reason": "",
         }
         for one in items(table(facts.get("ha")).get("connections"), REPLICAS_MAX)
+        if (number(one["slave_ack_offset"]) or 0) >= 0 or one.get("name")  # else a stranger, that has said nothing
     ]
 
 

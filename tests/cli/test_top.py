@@ -127,7 +127,7 @@ def test_a_slave_that_is_gone_is_missed_with_when_it_was_seen() -> None:
         (master(connection(), in_sync_replicas=3), (1, 2)),
         (master(connection("catch-up"), role="ASYNC_MASTER"), (0, 1)),
         (master(role="ASYNC_MASTER"), None),
-        (master(connection(), connection("first-report-awaited"), role="ASYNC_MASTER"), (1, 1)),
+        (master(connection(), connection("first-report-awaited", slave_ack_offset=-1), role="ASYNC_MASTER"), (1, 1)),
         (slave("transfer"), None),
         (member(), (2, 2)),
         (member(members=[view("n1", lacks=5000), view("n2", connected=False)]), (0, 2)),

@@ -3,6 +3,7 @@ from typing import Any, Final
 
 import pytest
 
+from rmqha.cli.lag_limits import LagLimits, within_limits
 from rmqha.cli.pages import Page
 from rmqha.cli.status_text import render_status
 from rmqha.cli.verdict import judge, read_status
@@ -210,6 +211,19 @@ def test_an_idle_peer_that_is_silent_is_told_of_before_it_is_given_up() -> None:
     assert "its master was last heard 11 s ago" in verdict.reasons[0]
     follower["ha_client"]["heard_s_ago"] = None
     assert judge(follower).level == "ok"
+
+
+def test_who_has_said_nothing_on_the_ha_port_is_no_slave_that_lags() -> None:
+    """A port check was one "whose process is stopped", and a stranger who kept one open kept all backups waiting."""
+    stranger = connection("first-report-awaited", slave_ack_offset=-1, lag_s=40.0, rate_bytes_s=0.0, name="")
+    verdict = judge(master(connection(), stranger))
+    assert (verdict.level, verdict.in_sync, verdict.reasons) == ("ok", True, ())
+    assert (
+        "1 of 1 connected, 1 needed for SEND_OK (1 more on the HA port: they have said nothing yet)" in verdict.summary
+    )
+    assert within_limits(verdict, master(connection(), stranger), LagLimits(warn_s=None, crit_s=30.0)) == verdict
+    assert not judge(master(connection(), stranger | {"name": "a/2"})).in_sync, "one that has said who it is counts"
+    assert not judge(master(stranger)).in_sync
 
 
 def test_a_slave_that_has_yet_to_show_what_it_has_is_not_in_sync() -> None:

@@ -22,7 +22,8 @@ def test_the_verdict_is_that_of_status_in_its_words() -> None:
 
 
 def test_replicas_that_are_there_and_that_are_gone() -> None:
-    ha = {"connections": [connection(name="a/1")], "refused": [], "departed": [GONE], "live_slaves": 1}
+    stranger = connection("first-report-awaited", slave_ack_offset=-1)
+    ha = {"connections": [stranger, connection(name="a/1")], "refused": [], "departed": [GONE], "live_slaves": 1}
     here, gone = broker_view(master(ha=ha))["replicas"]
     assert (here["name"], here["state"], here["lagBytes"], here["lagSeconds"], here["gone"]) == (
         "a/1", "in-sync", 10, 0.5, False,
