@@ -11,13 +11,16 @@ from rmqha.codec.dledger_entry import HEADER_FIELDS
 from rmqha.codec.record.layout import (
     FIXED_FIELDS,
     HOST_KINDS,
-    MESSAGE_SIZE_MAX,
     RECORD_SIZE_EXTRA_MAX,
     host_size,
 )
+from rmqha.codec.remoting import FRAME_SIZE_MAX
 
-RECORD_SIZE_LIKELY_MAX: Final = MESSAGE_SIZE_MAX + RECORD_SIZE_EXTRA_MAX + 8
-"""How far before a split a record that reaches into it may start, unless maxMessageSize was raised."""
+RECORD_SIZE_LIKELY_MAX: Final = FRAME_SIZE_MAX + RECORD_SIZE_EXTRA_MAX + 8
+"""How far before a split a record that reaches into it may start: no frame brings more, whatever maxMessageSize is.
+
+But to a RocketMQ whose ``com.rocketmq.remoting.frameMaxLength`` was raised.
+"""
 
 
 def _record_dtype(sys_flag: int) -> np.dtype[np.void]:

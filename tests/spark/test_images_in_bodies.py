@@ -68,6 +68,25 @@ def test_a_copy_that_ends_within_such_a_record_ends_before_it(count: int, tmp_pa
             assert (rows, report.corrupt, report.next) == (["orders"], [], log.end)
 
 
+@pytest.mark.parametrize("before", [5 << 20, 15 << 20])
+def test_in_a_message_as_large_as_a_frame_lets_it_be_they_are_none(before: int, tmp_path: Path) -> None:
+    """With maxMessageSize raised: a split that begins within its body looked back no further than the default is."""
+    log = LogWriter(tmp_path, file_size=64 << 20)
+    for _ in range(3):
+        log.append(b"good")
+    at = log.end + HEAD + before
+    images = b""
+    for _ in range(40):
+        images += record(at + len(images), b"F" * 500, topic=b"payments")
+    whole = record(log.end, bytes(before) + images + b"z" * 5000)
+    log.write(log.end, whole)
+    log.offsets.append(log.end)
+    log.end += len(whole)
+    log.append(b"good")
+    for split_bytes in (before, at + 1000, at + 9000):
+        assert split_offsets(tmp_path, split_bytes)[0] == log.offsets
+
+
 @pytest.mark.parametrize("behind", [1, 5, 3000])
 @pytest.mark.parametrize("split_bytes", [1 << 30, 100_000, 20_000])
 def test_what_lies_behind_a_record_whose_end_was_never_written_back_is_read(
