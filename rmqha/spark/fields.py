@@ -118,6 +118,11 @@ def read(block: Bytes, starts: Positions, sizes: Positions, *, position: int) ->
     return (fields if count == starts.size else fields.take(np.arange(count))), count
 
 
+def fixed_sizes(sys_flag: npt.NDArray[np.int32]) -> Positions:
+    """Bytes of each record before its body, by the IPv6 bits of SYSFLAG."""
+    return _by_kind(_FIXED_SIZES, sys_flag)
+
+
 def values_at(block: Bytes, positions: Positions, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The value of this type at each position, unaligned."""
     kind = np.dtype(dtype)

@@ -13,6 +13,7 @@ from rmqha.errors import StoreError
 from rmqha.spark import fields
 from rmqha.spark.lane_walk import walk
 from rmqha.spark.layout import RECORD_DTYPES, RECORD_SIZE_LIKELY_MAX
+from rmqha.spark.plausible import plausible
 from rmqha.spark.segments import SegmentReader, as_array
 
 try:
@@ -29,6 +30,8 @@ _HOP_BYTES: Final = 4 << 20
 _ZEROS_BEHIND: Final = 8
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
+_MANY: Final = 16
+"""So many places that claim to hold a record are looked at one by one."""
 
 
 class Verdict(NamedTuple):
@@ -267,7 +270,8 @@ def _hop_to(file: SegmentReader, at: int, position: int) -> int:
 def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: int = 0) -> Iterator[int]:
     """Each position in ``[begin, end)`` with a record's magic code that says to lie there; nothing more is sure.
 
-    Also blanks, if asked; only what says to end behind ``beyond``.
+    Also blanks, if asked; only what says to end behind ``beyond``. Of many only those that may be what they claim, or,
+    with ``beyond``, are not written to their end.
     """
     kind = file.segment.record_format
     size = _SCAN_BYTES_MIN  # what is looked for is near as a rule
@@ -286,5 +290,8 @@ def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: 
         if blanks:
             starts = np.union1d(starts, maybe[magics[maybe] == kind.blank_magic])
         ends = starts + np.ndarray((count,), ">u4", block[kind.size_at :], strides=(1,))[starts]
-        yield from (begin + starts[begin + ends > beyond]).tolist()
+        claims = begin + starts[begin + ends > beyond]
+        if claims.size > _MANY:
+            claims = plausible(file, claims, beyond=beyond or None)
+        yield from claims.tolist()
         begin, size = begin + count, min(2 * size, _SCAN_BYTES_MAX)
