@@ -20,6 +20,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, StoreWriteError
 from rmqha.exit_codes import EXIT_OK, EXIT_REPLICATION_ENDED, EXIT_STORE_FAILED
+from rmqha.ha import ha_client
 from rmqha.ha.runtime_info import ClientState
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import (
@@ -314,9 +315,10 @@ async def test_a_slave_that_had_the_tables_says_that_they_are_not_the_newest(
 
 @pytest.mark.parametrize("master_address", ["10.0.0.1:10911", UNSET])
 async def test_a_slave_is_in_sync_once_it_has_its_masters_tables(
-    master_address: str, pair: Pair, autojump_clock: MockClock
+    master_address: str, pair: Pair, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """It was before, for three seconds, and for ever without masterAddress: it could not give its master them back."""
+    monkeypatch.setattr(ha_client, "_BEGIN_KNOWN_WITHIN_S", 0.0)  # else it has no log either
     pair.slave.settings = SLAVE | {"masterAddress": master_address}
     async with pair.master.broker() as master, pair.master.client() as client:
         await ask(client, send_request(b"x"))
