@@ -164,6 +164,7 @@ class HAClient:
         self._diverged_at: int | None = None
         self._untold_since: float | None = None
         """Since when an empty log waits for this master to say where its own begins."""
+        self._has_told_of_begin = False
         self._apart_since: float | None = None
         """Since when no master is followed, once :meth:`run` has begun; this is made before there is an event loop."""
 
@@ -171,7 +172,7 @@ class HAClient:
         """Follow the master at this address; a connection to another one is closed (spec: ha §15 row 20)."""
         address = MasterAddress(host, port)
         if address != self._address:
-            self._address, self._untold_since = address, None
+            self._address, self._untold_since, self._has_told_of_begin = address, None, False
             self._state = ClientState.NO_MASTER if self._state in _UNFIT_STATES else self._state
             self._address_known.set()
             self._attempt.cancel()
@@ -234,7 +235,7 @@ class HAClient:
         if not is_known:
             self._meet(GroupMember())
         if master is None and self._log.min_offset == self._log.max_offset and self._probe_master is not ask_nobody:
-            self._await_begin(address)
+            await self._await_begin(address)
         try:
             start = await choose_start_at(self._log, master, overlap_size=options.overlap_size)
         except UnfitMasterError:
@@ -287,17 +288,24 @@ class HAClient:
             raise UnfitMasterError(ClientState.MISCONFIGURED, f"this master is not followed: {why}")
         return True
 
-    def _await_begin(self, address: MasterAddress) -> None:
-        """Raises RemoteProtocolError while the master may be starting, and say later where its log begins."""
+    async def _await_begin(self, address: MasterAddress) -> None:
+        """Raises RemoteProtocolError while the master may be starting, and say later where its log begins.
+
+        That counts from when its HA port takes connections, and anew once it does not: what connect raises is raised.
+        """
+        since, self._untold_since = self._untold_since, None
+        stream = await self._network.connect(address.host, address.port, timeout_s=self._options.connect_timeout_s)
+        stream.close()
         now = trio.current_time()
-        if self._untold_since is None:
-            self._untold_since = now
-        if (left_s := self._untold_since + _BEGIN_KNOWN_WITHIN_S - now) > 0:
+        self._untold_since = now if since is None else since
+        if self._untold_since + _BEGIN_KNOWN_WITHIN_S > now:
             reason = "this log is empty, and the master does not say by remoting (request 28) where its own begins"
             raise RemoteProtocolError(f"{reason}: it is asked again, for {_BEGIN_KNOWN_WITHIN_S:g} s in all")
-        facts = {"master": str(address), "waited_s": round(_BEGIN_KNOWN_WITHIN_S - left_s)}
-        what = "a RocketMQ master gives an empty slave that cannot ask where its log begins the last file alone"
-        logger.warning("ha_client.begin_unknown", **facts, reason=what, next="let it answer, and begin anew, empty")
+        if not self._has_told_of_begin:
+            self._has_told_of_begin = True
+            what = "a RocketMQ master gives an empty slave that cannot ask where its log begins the last file alone"
+            facts = {"master": str(address), "waited_s": round(now - self._untold_since)}
+            logger.warning("ha_client.begin_unknown", **facts, reason=what, next="let it answer, and begin anew, empty")
 
     async def _meet_master(self, address: MasterAddress, local_port: int) -> None:
         """Tell a master that is followed whose connection this is, one of RocketMQ's until it says who it is.

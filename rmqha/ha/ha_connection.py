@@ -172,10 +172,10 @@ class HAConnection:
         rate = self._rate.rate(acked, now=now) if session.is_transferring else 0.0
         if not session.is_transferring:
             state = ConnectionState.FIRST_REPORT_AWAITED
-        elif lag_s <= _IN_SYNC_LAG_S:
-            state = ConnectionState.IN_SYNC
+        elif lag_s > _IN_SYNC_LAG_S or self.service.history.lag_s(max(acked, 0), now=now) == inf:
+            state = ConnectionState.CATCH_UP  # however short it has been here, where it lacks what was there before
         else:
-            state = ConnectionState.CATCH_UP
+            state = ConnectionState.IN_SYNC
         eta_s = 0.0 if state is ConnectionState.IN_SYNC else lag_bytes / rate if rate > 0 else None
         return ConnectionInfo(
             peer=self.peer,

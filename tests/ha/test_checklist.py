@@ -558,20 +558,28 @@ async def test_checklist_15_an_empty_slave_gets_full_history_from_a_java_master(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("begins_after_s", [0.0, 60.0])
 @pytest.mark.parametrize("answers_after_s", [12.0, 1e9])
 async def test_checklist_15_a_java_master_that_does_not_say_yet_where_its_log_begins_is_asked_for_a_while(
-    answers_after_s: float, nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock
+    answers_after_s: float,
+    begins_after_s: float,
+    nursery: trio.Nursery,
+    network: MemoryNetwork,
+    autojump_clock: MockClock,
 ) -> None:
     """Its HA port opens before its remoting port; with an account that it refuses it never says so, which is told."""
     java = JavaMaster(JavaLog.holding(DATA, file_size=FILE))
     port = await nursery.start(java.run, network)
+    listener = network.listeners.pop(port)
 
     async def probe(_address: MasterAddress) -> LogRange | None:
-        return LogRange(0, len(DATA)) if trio.current_time() >= answers_after_s else None
+        return LogRange(0, len(DATA)) if trio.current_time() >= begins_after_s + answers_after_s else None
 
     slave = MemoryLog()
     with capture_logs() as logs:
         client = start_slave(nursery, network, slave, port, probe_master=probe)
+        await trio.sleep(begins_after_s)
+        network.listeners[port] = listener
         await trio.sleep(10)
         assert (slave.max_offset, java.first_reports) == (0, [])
         assert "request 28" in client.info().last_error

@@ -249,6 +249,22 @@ async def test_cleaning_spares_what_the_slowest_slave_needs(nursery: trio.Nurser
     nursery.cancel_scope.cancel()
 
 
+async def test_a_slave_that_has_just_come_and_lacks_what_was_there_before_is_not_in_sync(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It was for a second, and who waited for it at once, as scripts do behind a restart, went on 60 s too early."""
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log)
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(500)
+    (info,) = service.info().connections
+    assert (info.state, info.lag_bytes) == (ConnectionState.CATCH_UP, len(DATA) - 500)
+    await slave.report(len(DATA))
+    (info,) = service.info().connections
+    assert (info.state, info.lag_bytes) == (ConnectionState.IN_SYNC, 0)
+    nursery.cancel_scope.cancel()
+
+
 async def test_what_an_operator_sees_of_a_connection(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     network, log = MemoryNetwork(), MemoryLog.holding(DATA[:FILE])
     service = await start_master(nursery, network, log)
