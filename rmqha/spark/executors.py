@@ -39,10 +39,10 @@ def _describing() -> Callable[[Any], str]:
         digest, todo = sha256(), [("", resources.files(package.__name__))]
         while todo:
             place, one = todo.pop()
-            if one.joinpath("__init__.py").is_file():
+            if any(one.joinpath(name).is_file() for name in ("__init__.py", "__init__.pyc")):
                 todo += sorted((f"{place}/{below.name}", below) for below in one.iterdir())
-            elif place.endswith(".py"):
-                content = one.read_bytes()
+            elif place.endswith((".py", ".pyc")) and one.is_file():
+                content = one.read_bytes()[16 if place.endswith(".pyc") else 0 :]  # behind when it was compiled
                 digest.update(b"%s %d\n" % (place.encode(), len(content)) + content)
         package.__described__ = f"{package.__version__} with sources {digest.hexdigest()[:12]}"
         return str(package.__described__)
@@ -81,7 +81,8 @@ def checking(wanted: Mapping[str, str]) -> Check:
         install = " ".join(f"{name}=={version}" for name, version in of_pypi.items())
         if any(problem.startswith("rmqha ") for problem in differing):
             install += (
-                f", and from a clone of rmqha {wanted['rmqha']}, which is not on PyPI: {interpreter} -m pip install ."
+                f", and from a clone of rmqha {wanted['rmqha']}, which is not on PyPI: rm -rf build && "
+                f"{interpreter} -m pip install ."
             )
         problems = ", ".join(differing)
         return (

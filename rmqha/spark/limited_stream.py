@@ -28,7 +28,7 @@ class RmqhaStreamReader(LogStreamReader, SupportsTriggerAvailableNow):
             log = self._log(broker)
             end = self._next_end(broker, log, begin, share=share)
             is_same = broker in start and end == begin.offset
-            ends[broker] = start[broker] if is_same else range_as_json(begin, position_at(log, end))
+            ends[broker] = start[broker] if is_same else range_as_json(log, begin, position_at(log, end))
         return ends
 
     def _next_end(self, broker: str, log: CommitLog, begin: Position, *, share: int | None) -> int:

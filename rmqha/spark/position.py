@@ -123,14 +123,30 @@ def from_json(value: Any) -> Position:
     )
 
 
-def range_as_json(begin: Position, end: Position) -> Any:
+def first_as_json(begin: Position) -> Any:
+    """Where a new query starts: no batch has ended there."""
+    return begin.as_json() | {"first": True}
+
+
+def range_as_json(log: CommitLog, begin: Position, end: Position) -> Any:
     """For a checkpoint: where a batch ends, and where it began. Spark keeps the end alone."""
+    if begin.was_empty and log.segments:
+        begin = Position(log.min_offset)
     return end.as_json() | {"from": begin.as_json()}
 
 
-def begin_in(value: Any) -> Position | None:
-    """Where the batch began that ends there; None if that was not noted. Raises as :func:`from_json`."""
-    return from_json(value["from"]) if isinstance(value, dict) and "from" in value else None
+def begin_of_first(start: Any, end: Any) -> Position | None:
+    """Where the first batch of a broker began that ends there, whatever start is said now; None: it is no first one.
+
+    Args:
+        start: that of the batch in Spark's words; None: the checkpoint does not know the broker.
+        end: likewise.
+
+    Raises:
+        ConfigError: as :func:`from_json`.
+    """
+    is_first = start is None or (isinstance(start, dict) and start.get("first") is True)
+    return from_json(end["from"]) if is_first and isinstance(end, dict) and "from" in end else None
 
 
 def _is_offset(value: object) -> bool:

@@ -7,20 +7,29 @@ and the log gives the same messages again.
 import logging
 import reprlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
-from rmqha.errors import ConfigError
+from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import NoReplicaError
 from rmqha.spark.datasource import LogPartition
 from rmqha.spark.executors import check_here
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt
 from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, planned, read_task
-from rmqha.spark.position import PlannedEnd, Position, begin_in, from_json, position_at, range_as_json
+from rmqha.spark.position import (
+    PlannedEnd,
+    Position,
+    begin_of_first,
+    first_as_json,
+    from_json,
+    position_at,
+    range_as_json,
+)
 from rmqha.spark.report import ReadReport
 from rmqha.spark.source_options import MAX_BYTES_PER_TRIGGER, SourceOptions
 
@@ -75,7 +84,7 @@ class LogStreamReader(spark.DataSourceStreamReader):
             begin = check_still_there(
                 log, Position(self._first(broker, log)), fail_on_data_loss=self._source.fail_on_data_loss
             )
-            starts[broker] = position_at(log, log.start_at(begin)).as_json()
+            starts[broker] = first_as_json(position_at(log, log.start_at(begin)))
         return starts
 
     def _first(self, broker: str, log: CommitLog) -> int:
@@ -115,8 +124,8 @@ class LogStreamReader(spark.DataSourceStreamReader):
         begins = self._begins(start)
         for broker, known_end in self._positions(end).items():
             log = self._log(broker)
-            begun = None if start.get(broker) == end[broker] else begin_in(end[broker])
-            begin = check_still_there(log, begun or begins[broker], fail_on_data_loss=self._source.fail_on_data_loss)
+            begun = begin_of_first(start.get(broker), end[broker]) or begins[broker]
+            begin = check_still_there(log, begun, fail_on_data_loss=self._source.fail_on_data_loss)
             stop = check_still_there(log, known_end, fail_on_data_loss=self._source.fail_on_data_loss)
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes or SPLIT_BYTES, self._source.partitions_min
@@ -159,21 +168,21 @@ class UnlimitedStreamReader(LogStreamReader):
                 have to end where the last one did.
         """
         super().__init__(source, columns)
-        self._first_begins: Offsets = {}
-        """Of a new query, until its first batch is planned."""
+        self._first_begins: Offsets | None = None
+        """Where a new query would start, until its first batch is planned: nobody says whether this is one."""
         self._last_ends: Offsets = {}
         if source.bytes_per_trigger_max != MAX_BYTES_PER_TRIGGER:
             raise ConfigError(f"maxBytesPerTrigger: {_NEWER}")
         if source.masters is not None:
             raise ConfigError(f"until=confirmed: {_NEWER}")
 
-    def initialOffset(self) -> Offsets:  # noqa: N802
-        """As any."""
-        self._first_begins = super().initialOffset()
-        return self._first_begins
-
     def latestOffset(self, _start: object = None, _limit: object = None) -> Offsets:  # noqa: N802
-        """The ends of the logs."""
+        """The ends of the logs. Spark asks for the first before it asks where to start."""
+        if self._first_begins is None:
+            with suppress(
+                StoreError, ConfigError
+            ):  # a query that goes on from its checkpoint need not be able to start
+                self._first_begins = self._starts()
         self._last_ends = planned(self._ends)
         return self._last_ends
 
@@ -182,12 +191,11 @@ class UnlimitedStreamReader(LogStreamReader):
 
     def _end(self, broker: str, log: CommitLog) -> Any:
         """An end that is the last one is the same to Spark, too, which compares all of it."""
-        end = position_at(log, log.end)
-        for known in (self._last_ends.get(broker), self._first_begins.get(broker)):
-            if known is not None and from_json(known) == end:
-                return known
-        first = self._first_begins.get(broker)
-        return end.as_json() if first is None else range_as_json(from_json(first), end)
+        end, first = position_at(log, log.end), (self._first_begins or {}).get(broker)
+        known = self._last_ends.get(broker)
+        if known is not None and from_json(known) == end:
+            return known
+        return end.as_json() if first is None else range_as_json(log, from_json(first), end)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[LogPartition]:
         """As any."""

@@ -1,5 +1,6 @@
 """What an executor is asked before it works, and how Spark's stories about it are told."""
 
+import compileall
 import re
 import shutil
 import socket
@@ -36,7 +37,7 @@ def test_each_difference_is_told_with_host_interpreter_and_what_to_install() -> 
     assert "nosuchpackage cannot be imported (No module named 'nosuchpackage')" in told
     assert told.endswith(
         f"; python3.99 -m pip install numpy=={wanted['numpy']} nosuchpackage==1.0, and from a clone of rmqha 9.9, "
-        "which is not on PyPI: python3.99 -m pip install ."
+        "which is not on PyPI: rm -rf build && python3.99 -m pip install ."
     )
     assert "from a clone" not in checking({"python": packages()["python"], "numpy": "9.9"})()
     assert "\n" not in told
@@ -52,6 +53,7 @@ def test_a_clone_that_is_another_one_is_told(is_zip: bool, tmp_path: Path) -> No
     shutil.copytree(Path(rmqha.__file__).parent, copy / "rmqha", ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "rmqha" / "notes").mkdir()
     (copy / "rmqha" / "notes" / "of_nobody.py").write_text("# of no package\n")
+    (copy / "rmqha" / ".#records.py").symlink_to("an editor's lock")
 
     def asked() -> bytes:
         place = shutil.make_archive(str(tmp_path / "packed"), "zip", copy) if is_zip else str(copy)
@@ -66,6 +68,26 @@ def test_a_clone_that_is_another_one_is_told(is_zip: bool, tmp_path: Path) -> No
     with (copy / "rmqha" / "store" / "index_file.py").open("a") as module:
         module.write("# another one\n")
     assert re.search(rb"rmqha is 0\.1\.0 with sources \w{12}, not 0\.1\.0 with sources \w{12};", asked())
+
+
+def test_clones_without_sources_differ_too(tmp_path: Path) -> None:
+    code = "from rmqha.spark.executors import packages; print(packages()['rmqha'])"
+    told = []
+    for name in ("one", "other"):
+        copy = tmp_path / name / "rmqha"
+        shutil.copytree(Path(rmqha.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        if name == "other":
+            with (copy / "spark" / "records.py").open("a") as module:
+                module.write("_ANOTHER = 1\n")
+        compileall.compile_dir(copy, quiet=1, legacy=True)
+        for source in copy.rglob("*.py"):
+            source.unlink()
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, "-Bc", code], capture_output=True, check=True, text=True, cwd=tmp_path / name
+            )
+            told.append(done.stdout)
+    assert (told[0] == told[1], told[2] == told[3], told[0] == told[2]) == (True, True, False)
 
 
 def test_nothing_is_done_on_an_executor_that_fails_the_check() -> None:

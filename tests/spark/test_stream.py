@@ -292,6 +292,19 @@ def test_a_first_batch_of_a_broker_that_was_added_is_missing_what_was_deleted_me
         both.partitions(start, end)
 
 
+def test_what_was_empty_at_the_start_is_missed_once_a_batch_was_to_have_it(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path)
+    first, limit = reader(log.root), ReadAllAvailable()
+    start = first.initialOffset()
+    while log.end < 3 * log.file_size:
+        log.append(bytes(900))
+    end = first.latestOffset(start, limit)
+    assert offsets_between(first, start, end) == log.offsets
+    log.path(0).unlink()
+    with pytest.raises(StoreError, match="were deleted"):
+        reader(log.root).partitions(start, end)
+
+
 def test_nothing_new_is_no_batch(log: LogWriter) -> None:
     """Spark compares all of an offset."""
     stream, limit = reader(log.root), ReadAllAvailable()

@@ -31,29 +31,37 @@ def test_batches_join_without_gap_or_duplicate_whoever_reads_them(log: LogWriter
 
 
 def test_a_first_batch_that_is_repeated_has_the_same_range(log: LogWriter) -> None:
-    """Spark asks once more where to start."""
+    """Spark asks for its end before it asks where to start, and then once more where to start."""
     stream = reader(log.root, startingOffsets="latest")
-    start = stream.initialOffset()
-    assert stream.latestOffset() == start
+    stream.latestOffset()
     log.append(b"one")
     end = stream.latestOffset()
     log.append(b"two")
+    start = reader(log.root, startingOffsets="latest").initialOffset()
+    assert offsets_between(stream, start, end) == log.offsets[-2:-1]
     again = reader(log.root, startingOffsets="latest")
     assert offsets_between(again, again.initialOffset(), end) == log.offsets[-2:-1]
-    assert offsets_between(stream, start, end) == log.offsets[-2:-1]
     later = stream.latestOffset()
     assert offsets_between(stream, end, later) == log.offsets[-1:]
     assert stream.latestOffset() == later, "nothing new is no batch"
 
 
-def test_a_first_batch_that_is_repeated_is_missing_what_was_deleted_meanwhile(log: LogWriter) -> None:
-    stream = reader(log.root)
-    stream.initialOffset()
-    end = stream.latestOffset()
+@pytest.mark.parametrize("is_added", [False, True])
+def test_a_first_batch_that_is_repeated_is_missing_what_was_deleted_meanwhile(is_added: bool, log: LogWriter) -> None:
+    end = reader(log.root).latestOffset()
     log.path(0).unlink()
     again = reader(log.root)
+    start = {} if is_added else again.initialOffset()
     with pytest.raises(StoreError, match="were deleted"):
-        again.partitions(again.initialOffset(), end)
+        again.partitions(start, end)
+
+
+def test_a_query_that_goes_on_need_not_be_able_to_start(log: LogWriter) -> None:
+    start = reader(log.root).latestOffset()
+    log.path(0).unlink()
+    log.append(b"one")
+    stream = reader(log.root, startingOffsets='{"broker": 0}')
+    assert offsets_between(stream, start, stream.latestOffset()) == log.offsets[-1:]
 
 
 def test_a_log_that_was_cut_is_no_new_one(log: LogWriter) -> None:
