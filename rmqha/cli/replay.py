@@ -46,7 +46,7 @@ committed), 2 wrong usage.
 @click.option("--since", callback=time_option, metavar="TIME", help="First store time: 2026-11-21T10:00, ms, -15m.")
 @click.option("--until", callback=time_option, metavar="TIME", help="Store time before which to end.")
 @click.option("--from-offset", type=click.IntRange(0), help="First physical offset; for the first run only.")
-@click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end.")
+@click.option("--to-offset", type=click.IntRange(0), help="Physical offset before which to end; the log must reach it.")
 @click.option(
     "--confirmed-by",
     "masters",

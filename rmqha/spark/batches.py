@@ -9,6 +9,7 @@ from rmqha.errors import CorruptLogError, StoreError
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.decoder import decode
 from rmqha.spark.options import ReadOptions
+from rmqha.spark.partitions import check_end, check_start
 from rmqha.spark.position import PlannedEnd, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.report import ReadReport
@@ -36,18 +37,16 @@ def iter_batches(
         report: is filled while reading; ``report.next`` is where a later call continues.
 
     Raises:
-        StoreError: there is no readable store; it ends before ``options.starting_offset``; or, when all is read, it was
-            cut meanwhile, as by a failover, or a file of it was deleted: begin again.
+        StoreError: there is no readable store; it ends before ``options.starting_offset`` or ``options.ending_offset``;
+            or, when all is read, it was cut meanwhile, as by a failover, or a file of it was deleted: begin again.
         CorruptLogError: the log is damaged and ``options.on_corrupt`` is ``fail``.
         ConfigError: options contradict each other.
     """
     options = options or ReadOptions()
     report = report if report is not None else ReadReport()
     log = open_log(path_or_uri)
-    if (options.starting_offset or 0) > log.end:
-        raise StoreError(
-            f"{log.uri} ends at {log.end}, before offset {options.starting_offset}: it was cut, or is another log"
-        )
+    check_start(log, options.starting_offset)
+    check_end(log, options.ending_offset, instead="leave ending_offset out to read to where it ends")
     begin, end = log.range_of(options)
     report.begin = report.next = begin
     report.unfinished = log.unfinished if end == log.end else ""
@@ -55,14 +54,14 @@ def iter_batches(
     filesystem, path = open_filesystem(path_or_uri)
     pruning = QueuePruning(filesystem, path, options)
     planned_end = PlannedEnd.of(log, last_record_before(log, end)) if begin < end else None
-    check_end = planned_end.check if planned_end is not None else bool
+    check_planned = planned_end.check if planned_end is not None else bool
     try:
         yield from decode(filesystem, splits, options, deleted=deleted, report=report, pruning=pruning)
     except CorruptLogError:
-        check_end()  # of a log that was cut it is no damage
+        check_planned()  # of a log that was cut it is no damage
         raise
     except FileNotFoundError as error:
         raise StoreError(
             f"{log.uri} lost a file before it was read, as old ones expire; begin again: {error}"
         ) from None
-    check_end()
+    check_planned()

@@ -6,7 +6,7 @@ Spark pickles these objects between the driver's Python processes and its worker
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark
@@ -27,11 +27,13 @@ from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.executors import check_here, packages
 from rmqha.spark.options import ReadOptions
-from rmqha.spark.partitions import LogTask, check_still_there, plan_tasks, planned, read_task, share_of
+from rmqha.spark.partitions import LogTask, check_end, check_still_there, plan_tasks, planned, read_task, share_of
 from rmqha.spark.position import PlannedEnd, Position, last_record_before
 from rmqha.spark.report import ReadReport
 from rmqha.spark.schema import KAFKA_COLUMNS, select
 from rmqha.spark.source_options import SourceOptions, parse_options
+
+_GO_ON: Final = "leave endingOffsets out, or give failOnDataLoss=false, to read what is there"
 
 
 class LogPartition(spark.InputPartition):
@@ -134,6 +136,7 @@ class RmqhaReader(spark.DataSourceReader):
         for broker, uri in source.logs.items():
             log = open_log(uri)
             begin, end = source.range_of(broker, log)
+            check_end(log, source.end_of(broker), fail_on_data_loss=source.fail_on_data_loss, instead=_GO_ON)
             begin = check_still_there(log, Position(begin), fail_on_data_loss=source.fail_on_data_loss)
             ranges.append((broker, log, log.start_at(begin), end))
         total = sum(end - begin for _, _, begin, end in ranges)

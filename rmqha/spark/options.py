@@ -56,7 +56,7 @@ class ReadOptions:
         keys: messages that have one of these among the words of ``KEYS``, or as ``UNIQ_KEY``.
         tags: messages with one of these tags.
         starting_offset: first physical offset; None: the oldest file's start.
-        ending_offset: records starting at or after it are left out; None: the last whole record.
+        ending_offset: records starting at or after it are left out; None: the last whole record. The log must reach it.
         starting_timestamp_ms: start at the first record stored at or after this time. The log's store times
             are taken as ascending: the time is turned into a physical offset once, rows are not compared.
         ending_timestamp_ms: end before the first record stored at or after this time.

@@ -13,7 +13,7 @@ from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
 from rmqha.spark.deleted import Deleted
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
-from rmqha.spark.position import PlannedEnd, Position
+from rmqha.spark.position import PlannedEnd, Position, blank_behind
 from rmqha.spark.queue_pruning import QueuePruning
 from rmqha.spark.report import ReadReport
 from rmqha.spark.segments import open_filesystem
@@ -157,9 +157,14 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
 def check_still_there(log: CommitLog, begin: Position, *, fail_on_data_loss: bool) -> int:
     """Where to read on: the position's offset, or, if loss is accepted, the nearest one at which the log goes on.
 
+    A DLedger member that holds it, and knows less to be committed, has nothing new yet.
+
     Raises:
         StoreError: the log begins after, ends before, or has another record before it, and ``fail_on_data_loss``.
     """
+    if begin.is_ahead_of(log):
+        logger.warning("commit_log.knows_less: %r: %s", log.uri, _knows_less(log, begin.offset))
+        return begin.offset
     nearest = min(max(begin.offset, log.min_offset), log.end)
     if not (problem := begin.problem(log)):
         return nearest
@@ -168,3 +173,41 @@ def check_still_there(log: CommitLog, begin: Position, *, fail_on_data_loss: boo
         raise StoreError(f"{problem}; failOnDataLoss=false goes on with what is there")
     logger.warning("commit_log.data_lost: %r", problem)
     return log.start_at(nearest)
+
+
+def check_start(log: CommitLog, start: int | None) -> None:
+    """That a start that was asked for does not lie behind the log's end; None: none was.
+
+    Raises:
+        StoreError: it does.
+    """
+    begin = 0 if start is None else log.record_of(start)
+    if begin > log.end and not Position(begin).is_ahead_of(log):
+        raise StoreError(f"{log.uri} ends at {log.end}, before offset {start}: it was cut, or is another log")
+
+
+def check_end(log: CommitLog, end: int | None, *, fail_on_data_loss: bool = True, instead: str) -> None:
+    """That an end that was asked for, as a record's or an entry's offset, lies within what the log holds.
+
+    The blank behind its last record counts as held; None: none was asked for.
+
+    Raises:
+        StoreError: the log ends before, and ``fail_on_data_loss``; ``instead``: what to do then.
+    """
+    if end is None or (asked := log.record_of(end)) <= max(log.end, blank_behind(log, log.end) or 0):
+        return
+    problem = f"{log.uri} holds [{log.min_offset}, {log.end}), reading was to end at {end}, but "
+    if Position(asked).is_ahead_of(log):
+        problem += _knows_less(log, asked)
+    else:
+        problem += f"it ends at {log.end}: the log has been cut or replaced, or has not come so far"
+    if fail_on_data_loss:
+        raise StoreError(f"{problem}; {instead}")
+    logger.warning("commit_log.data_lost: %s", problem)
+
+
+def _knows_less(log: CommitLog, offset: int) -> str:
+    return (
+        f"this DLedger member holds what lies before {offset}, but knows only what lies before {log.end} to be "
+        "committed, so nothing more is read of it yet; while it runs it knows more in a few seconds: try again then"
+    )

@@ -84,13 +84,26 @@ class Position:
 
     def problem(self, log: CommitLog) -> str:
         """Why reading cannot go on here; empty if it can."""
-        if log.end < self.offset:
+        if log.end < self.offset and not self.is_ahead_of(log):
             return f"it ends at {log.end}: the log has been cut or replaced"
         if self.anchor is not None and not self.anchor.is_in(log):
             return f"another record is at {self.anchor.offset}: the log has been cut or replaced"
         if self.lacks_files(log):
             return f"it begins at {log.min_offset}: the files between were deleted"
         return ""
+
+    def is_ahead_of(self, log: CommitLog) -> bool:
+        """Whether it lies in what a DLedger member holds, and does not know yet to be committed: nothing was cut.
+
+        So it is with what another member's store was read up to, which knew more.
+        """
+        if not log.is_committed or self.offset <= log.end:
+            return False
+        if self.anchor is not None:
+            return log.min_offset <= self.anchor.offset and self.anchor.is_in(log)
+        last = last_record_before(log, self.offset)
+        end = 0 if last is None else last.offset + last.size
+        return self.offset in {end, blank_behind(log, end)}
 
     def lacks_files(self, log: CommitLog) -> bool:
         """Whether the log begins behind it, and more than a blank is missing."""

@@ -84,6 +84,11 @@ class SourceOptions:
         """Whether reading of a broker's log begins at its end, as it is then."""
         return bool(_of_broker(self.starting, broker) == "latest")
 
+    def end_of(self, broker: str) -> int | None:
+        """The offset at which reading of a broker's log is to end; None if that is its end, or a time tells."""
+        ending = _of_broker(self.ending, broker)
+        return None if ending == "latest" else int(ending)
+
     def range_of(self, broker: str, log: CommitLog) -> tuple[int, int]:
         """The physical range that was asked for, not limited to what the log still holds.
 

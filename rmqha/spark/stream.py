@@ -36,6 +36,11 @@ from rmqha.spark.source_options import MAX_BYTES_PER_TRIGGER, SourceOptions
 logger = logging.getLogger("rmqha.spark")
 
 _NEWER: Final = "streams have it from Spark 4.2 on, and this is an older one: leave it out, or install pyspark>=4.2"
+_BACKWARDS: Final = (
+    "of {}, a batch that begins at {} was planned to end at {}: the DLedger member that was read then knew less to be "
+    "committed than the one before it, and Spark 4.1 does not say where the last batch ended. Remove the newest file "
+    "in the directory offsets of the checkpoint, and start the query again over a member that knows as much"
+)
 Offsets = dict[str, Any]
 """Broker name to :meth:`Position.as_json`, as checkpoints have it; those of rmqha 0.1 have physical offsets.
 
@@ -127,6 +132,9 @@ class LogStreamReader(spark.DataSourceStreamReader):
             begun = begin_of_first(start.get(broker), end[broker]) or begins[broker]
             begin = check_still_there(log, begun, fail_on_data_loss=self._source.fail_on_data_loss)
             stop = check_still_there(log, known_end, fail_on_data_loss=self._source.fail_on_data_loss)
+            if stop < begin and self._source.fail_on_data_loss:
+                raise StoreError(_BACKWARDS.format(log.uri, begin, stop))
+            log = replace(log, end=max(log.end, stop))  # what was planned of another member is committed
             options = replace(self._read, broker_name=broker)
             split_bytes, tasks_min = self._source.split_bytes or SPLIT_BYTES, self._source.partitions_min
             tasks += plan_tasks(
@@ -149,7 +157,7 @@ class LogStreamReader(spark.DataSourceStreamReader):
     def _log(self, broker: str) -> CommitLog:
         uri, known = self._source.logs[broker], self._known_ends.get(broker)
         log = open_log(uri, known_end=None if known is None else known.offset)
-        was_cut = known is not None and bool(known.problem(log))
+        was_cut = known is not None and (log.end < known.offset or bool(known.problem(log)))
         if was_cut:
             log = open_log(uri)
         if known is None or was_cut or log.end != known.offset:

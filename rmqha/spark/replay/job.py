@@ -14,7 +14,7 @@ from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.commit_log import CommitLog, open_log
 from rmqha.spark.confirmed import confirmed_end
 from rmqha.spark.options import OnCorrupt, ReadOptions
-from rmqha.spark.partitions import plan_tasks, planned
+from rmqha.spark.partitions import check_end, check_start, plan_tasks, planned
 from rmqha.spark.position import Anchor, PlannedEnd, Position, blank_behind, last_record_before
 from rmqha.spark.queue_pruning import QueuePruning, count_topics
 from rmqha.spark.replay.manifest import Manifest, differing_options, encode, kept_options
@@ -126,15 +126,15 @@ def _look(options: ReplayOptions, last: Manifest | None) -> tuple[CommitLog, int
     """The log, up to where replicas hold it, and where this run begins and ends."""
     log = open_log(options.store)
     confirmed = confirmed_end(log, options.masters)
-    return log, confirmed, *_range(options, last, log, confirmed=confirmed)
+    begin, end = _range(options, last, log, confirmed=confirmed)
+    check_end(log, options.read.ending_offset, instead="leave --to-offset out to replay what is there")
+    return log, confirmed, begin, end
 
 
 def _range(options: ReplayOptions, last: Manifest | None, log: CommitLog, *, confirmed: int) -> tuple[int, int]:
     """Where this run begins and ends."""
     if last is None:
-        if (options.read.starting_offset or 0) > log.end:
-            told = "it was cut, or is another log"
-            raise StoreError(f"{log.uri} ends at {log.end}, before offset {options.read.starting_offset}: {told}")
+        check_start(log, options.read.starting_offset)
         begin, end = log.range_of(options.read)
         return begin, max(begin, min(end, confirmed))
     if options.read.starting_offset is not None or options.read.starting_timestamp_ms is not None:
