@@ -56,8 +56,6 @@ FIXED_SIZE_V4: Final = 88
 FIRST_BYTE_OF_A_LOG: Final = b"\0"
 """Byte 0 of the first record's TOTALSIZE, always zero as records are below 16 MiB (spec: ha §9)."""
 
-MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Default of maxMessageSize: the body of one message, or the whole body of a batch."""
 RECORD_SIZE_EXTRA_MAX: Final = 64 * 1024
 """A record may be this much larger than maxMessageSize."""
 TOPIC_SIZE_MAX: Final = 127
