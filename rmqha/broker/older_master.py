@@ -11,8 +11,8 @@ from rmqha.errors import RemoteProtocolError
 
 logger = structlog.get_logger()
 
-_ASKS_WITHIN_S: Final = 45.0
-"""A master asks its peers every ten seconds, or thirty. Shorter than a slave may be without its master's tables."""
+_ASKS_WITHIN_S: Final = 22.0
+"""A master asks its peers every ten seconds. Shorter than a slave may be without its master's tables."""
 _OLDER_TAKEN: Final = "mastersOlderTables"
 """As one of the files that are lost is told until the next start."""
 _LACKS: Final = (

@@ -13,7 +13,7 @@ from rmqha.replication.master_session import LogRange
 
 logger = structlog.get_logger()
 
-_LOOK_AGAIN_S: Final = 30.0
+_LOOK_AGAIN_S: Final = 10.0
 _OLDER: Final = (
     "it knows later words of operators about {0} than this master, whose storePathRootDir is an older copy, it seems: "
     "what its tables say later is taken; what was decided here later stays"
