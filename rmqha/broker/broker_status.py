@@ -13,7 +13,6 @@ from rmqha import __version__
 from rmqha.broker.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.replication import Replication
-from rmqha.broker.tables.known_words import WORDS_KEY, KnownWords, words_to_json
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.certificates import first_to_expire, not_valid_yet, why_kept
 from rmqha.codec.codes import STATUS_KEY
@@ -155,7 +154,8 @@ class BrokerStatus:
             **self._wall_clock(),
             "topics_refused": self._tables.topics.refused.facts(now_ms=self._now_ms()),
             "index_trouble": store.index.trouble or None,
-            **self._table_facts(),
+            "not_saved": self._tables.trouble or None,
+            "lost_tables": "; ".join(self._tables.lost) or None,
             "no_inodes": store.cleaner.inodes.trouble or None,
             "disk_used_percent": store.disk_used_percent,
             "disk_unknown": store.cleaner.disk_unknown or None,
@@ -167,15 +167,6 @@ class BrokerStatus:
             "certificates_kept": why_kept() or None,
             "accounts_kept": (self._permissions and self._permissions.not_read) or None,
         } | self._replication.facts()
-
-    def _table_facts(self) -> dict[str, Any]:
-        tables = self._tables
-        words = tuple(map(KnownWords, tables.told_to)) if self._config.is_slave else tables.words
-        return {
-            "not_saved": tables.trouble or None,
-            "lost_tables": "; ".join(tables.lost) or None,
-            WORDS_KEY: words_to_json(words),
-        }
 
     def _wall_clock(self) -> dict[str, Any]:
         return {"clock_ms": self._now_ms(), "clock_jumped_s": round(self._store.cleaner.clock.jumped_ms / 1000) or None}

@@ -14,7 +14,6 @@ from rmqha.broker import options
 from rmqha.broker.group import ReplicationGroup, member_of
 from rmqha.broker.log_source import LogSource
 from rmqha.broker.questions import ask, ask_keys, offset_of, open_link, status_of
-from rmqha.broker.tables.known_words import Words, words_of
 from rmqha.broker.tables.tables_origin import TablesOrigin, read_tables_origin
 from rmqha.codec.codes import STATUS_KEY, RequestCode
 from rmqha.config import BrokerConfig, split_address
@@ -75,8 +74,6 @@ class MasterLink:
         """The process that said last that it is of this group; None if it does not say which one it is."""
         self.asked_min_offset: int | None = None
         """Where its log began then."""
-        self.asked_words: Words = ()
-        """What it knew then of operators' words."""
         self._untold: Final = dict[str, str]()
         """Why a broker that answers at an address did not say what its log holds."""
 
@@ -138,8 +135,7 @@ class MasterLink:
                     return None
                 member = self._on_told(status) if is_ours else await _ask_rocketmq(client)
             ends = offset_of(table["commitLogMinOffset"]), offset_of(table["commitLogMaxOffset"])
-            heard_to = tuple(known.heard_to for known in words_of(status))
-            return LogRange(*ends, checks_reports=is_ours, member=member, tables_heard_to=heard_to)
+            return LogRange(*ends, checks_reports=is_ours, member=member)
         except BrokerStartingError:
             raise
         except (RemotingError, RemoteProtocolError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -218,7 +214,7 @@ class MasterLink:
             raise RemoteProtocolError(f"this is no broker of this group: {why}")
         ha_address, is_joined = self._ha_master(), self._is_joined()
         await self.log_source.check(client.address, process, ha_address=ha_address, is_joined=is_joined)
-        self.asked, self.asked_min_offset, self.asked_words = process, min_offset, words_of(status)
+        self.asked, self.asked_min_offset = process, min_offset
         if (found := self._group.complain()) and found != said:  # who waits for this slave asks its master
             await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, found)
         return read_tables_origin(status)

@@ -13,7 +13,6 @@ import structlog
 import trio
 
 from rmqha.broker.master_link import REFUSED_ACCOUNT, MasterLink
-from rmqha.broker.older_master import OlderMaster
 from rmqha.broker.questions import ask_log_end, ask_table
 from rmqha.broker.schedule.delay_offsets import decode_delay_offsets
 from rmqha.broker.tables.heard_logs import HeardLogs
@@ -90,7 +89,6 @@ class SlaveSynchronize:
         self._offsets = metadata.offsets
         self._groups = metadata.groups
         self._delay_offsets = metadata.delay_offsets
-        self._older_master: Final = OlderMaster(metadata)
         self._unsettled: tuple[int, OffsetTable] | None = None
         """Where the master's log ended, and how far it had dealt with half messages: they may lie beyond this log."""
         self._told_before: tuple[BrokerProcess | None, OffsetTable] = None, {}
@@ -165,8 +163,6 @@ class SlaveSynchronize:
                 origin = await self._link.check_group(client)
                 self.are_its_lost = origin.are_awaited
                 self._check_are_its(origin, term, now=now)
-                if term is None and not self.are_its_lost and (asked := self._link.asked) and asked.is_master:
-                    self._older_master.check(address, self._link.asked_words, now=now)
                 take_over_offsets = partial(self._take_over_offsets, origin=origin)
                 tables: list[_TakeOver] = [self._take_over_topics, take_over_offsets, self._take_over_groups]
                 for take_over in (*tables, self._take_over_delay_offsets):
@@ -244,7 +240,7 @@ class SlaveSynchronize:
                 may_lack = may_lack_deliveries or changed is None or log_end == 0
                 deliveries = await self._ask_deliveries(client, may_lack=may_lack)
                 log_end = max(log_end, await ask_log_end(client))
-            has_stamps, stamps, heard = changed is not None, changed, heard or HeardLogs(log_end)
+            has_stamps, heard = changed is not None, heard or HeardLogs(log_end)
             may_follow = not has_stamps and ends is not None and log_end > follows_from
             by_then = min(log_end, heard.end) if may_follow else log_end
             late_as = origin.late_as(CONSUMER_OFFSET, by_then)
@@ -265,7 +261,6 @@ class SlaveSynchronize:
             self._groups.merge(heard.groups_by_now(late_as, groups, self._groups.select), is_lost=is_older)
             self._delay_offsets.take_newer(deliveries, log_end=log_end)
             await self._offsets.merge_from_master(later, changed=changed)
-            self._offsets.changed.hear(stamps)
             heard.note(origin, by_then, may_be_later=log_end if may_follow else -1, has_stamps=has_stamps)
         except (RemotingError, RemoteProtocolError, StoreError, OSError) as error:
             return Merged(str(error))

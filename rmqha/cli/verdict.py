@@ -52,8 +52,6 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
     begins_later     that a slave's log begins later than its master's, and what it lacks is not expired: bytes,
                      expires_in_s; or None
     tables_not_taken  that a slave has not had its master's tables since its store lacks them, in a sentence, or None
-    tables_changed   of topics, offsets and groups: the latest word of an operator that was heard, and the first that
-                     was given in this process (heard_to, noted_from; ms since 1970, 0: none)
     topics_awaited   whether a slave's log has told of a topic that no table of its master had yet, for a second or two
     not_registered   name servers that do not know this broker, a sentence each; of a DLedger member, too
     place_taken      name servers where another broker registers in this one's place, a sentence each; likewise

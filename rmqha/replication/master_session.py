@@ -58,14 +58,12 @@ class LogRange(NamedTuple):
     Attributes:
         checks_reports: its broker turns away, and shows, a slave that is ahead; RocketMQ counts its report.
         member: the broker that serves it, if that is known.
-        tables_heard_to: the latest words of operators in its tables (``known_words.STAMPED_TABLES``); empty: untold.
     """
 
     min_offset: int
     max_offset: int
     checks_reports: bool = False
     member: GroupMember | None = None
-    tables_heard_to: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,10 @@ from typing import Final
 import structlog
 import trio
 
-from rmqha.broker.classic.later_peers import LaterPeers
 from rmqha.broker.classic.take_back_notes import TakeBackNotes
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.metadata import MetadataService
-from rmqha.broker.tables.queue_ends import ends_in_turns
 from rmqha.broker.tables.queue_ends_client import QueueEndsClient, address_behind
 from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.config import split_address
@@ -41,6 +39,7 @@ _MAY_BE_OLDER: Final = (
     "{0} has not had all of its master's topics, groups and consumers' offsets, and the tables here were taken back "
     "from it: what operators and consumers decided last may be missing, unless a peer that has it is started"
 )
+_QUEUES_AT_ONCE: Final = 100
 _NOT_TAKEN_OVER: Final = "its topics, groups and consumers' offsets could not be taken over"
 _WITHOUT_ENDS: Final = "it does not say where its queues end (queue_ends.unknown in the log here)"
 _WITHOUT_NEWER: Final = (
@@ -99,7 +98,6 @@ class TakesTablesBack:
         self._is_told_all = False
         """A peer has told its tables, and did not say that it lacks some."""
         self._has_taken_back = False
-        self._later: Final = LaterPeers(metadata)
         self._have_told = set[str]()
         """Peers whose tables are merged, or that have none."""
         self.told_by = set[str]()
@@ -170,7 +168,7 @@ class TakesTablesBack:
             await self._take_of_empty(peer)
         elif self._lacks_tables:
             await self._take_or_wait(peer, there, is_longer=is_longer)
-        elif self._later.look(peer, there) or is_longer or self._are_older:
+        elif is_longer or self._are_older:
             await self._take_newer(peer, there, is_longer=is_longer)
 
     async def _take_of_empty(self, peer: MasterAddress) -> None:
@@ -186,7 +184,7 @@ class TakesTablesBack:
 
     async def _take_newer(self, peer: MasterAddress, there: LogRange | None, *, is_longer: bool) -> None:
         """The log is what counts, and comes without it, too. Then any peer may know more, longer or not by then."""
-        if is_longer or not self._are_older:  # others that are as long may know what this one missed
+        if is_longer:  # others that are as long may know what this one missed
             self._are_older = True
             with suppress(StoreWriteError):
                 await self._older_note.make_in_thread()
@@ -287,7 +285,13 @@ class TakesTablesBack:
         """Where queues end in a log that is like this one, and ends there: its tables may have come farther."""
         if self._store.reput_from_offset < offset:
             raise RemoteProtocolError("not all of the log here is in the consume queues yet")
-        return await ends_in_turns(self._store.queues, before=offset)
+        ends: dict[QueueKey, int] = {}
+        start = 0
+        while page := self._store.queues.ends_before(offset, start=start, count=_QUEUES_AT_ONCE):
+            ends |= page
+            start += _QUEUES_AT_ONCE
+            await trio.lowlevel.checkpoint()
+        return ends
 
     async def ask_late(self, peers: Callable[[], Sequence[MasterAddress]], probe: ProbeMaster) -> None:
         """Have lost tables from each of ``peers`` that is there, which have no more of the log, while sends come.
@@ -296,11 +300,9 @@ class TakesTablesBack:
         """
         while True:
             for peer in peers():
-                is_awaited = self.are_awaited and str(peer) not in self._have_told
-                if is_awaited or self._later.is_due(peer):
+                if self.are_awaited and str(peer) not in self._have_told:
                     with suppress(RemoteProtocolError, BrokerStartingError, StoreReadError):
-                        there = await probe(peer)
-                        if (is_awaited or self._later.look(peer, there)) and there is not None:
+                        if (there := await probe(peer)) is not None:
                             await self.take(peer, there, is_longer=False)
             await trio.sleep(_ASKED_AGAIN_S)
 

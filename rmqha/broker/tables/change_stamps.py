@@ -31,8 +31,6 @@ class ChangeStamps:
 
     Attributes:
         has_noted: whether anything was said here, in this process.
-        noted_from: the stamp of what was said first then; 0: nothing was.
-        heard_to: the latest of all that a file, or another broker, has told; 0: none did.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -40,9 +38,6 @@ class ChangeStamps:
         self._stamps: dict[str, int] = {}
         self._size = self._last = self._all = 0
         self.has_noted = False
-        self.noted_from = self.heard_to = 0
-        self._noted_here: Final = set[str]()
-        """Whose stamps nobody else has told."""
 
     def __bool__(self) -> bool:
         return bool(self._stamps or self._all)
@@ -58,21 +53,7 @@ class ChangeStamps:
     def date_all(self, at_ms: int) -> None:
         """What is here, and what is not here any more, was said by a broker that stamps nothing, until then."""
         self._all = max(0, min(at_ms, self._now_ms(), _SEEN_MAX))
-        self._hear(self._all)
-
-    @property
-    def told_to(self) -> int:
-        """The latest of those that are here which a file, or another broker, has told; 0: there is none."""
-        stamps = (stamp for name, stamp in self._stamps.items() if name not in self._noted_here)
-        return min(max(stamps, default=0), _SEEN_MAX)
-
-    def hear(self, stamps: Mapping[str, int] | None) -> None:
-        """What of them counts is here, whether it is later or not; None: there were none."""
-        self._hear(max((stamp for name, stamp in (stamps or {}).items() if name != _ALL), default=0))
-
-    def _hear(self, stamp: int) -> None:
-        self.heard_to = max(self.heard_to, min(stamp, _SEEN_MAX))
-        self._last = max(self._last, self.heard_to)
+        self._last = max(self._last, self._all)
 
     def next_stamp(self) -> int:
         """Of what is said now."""
@@ -84,11 +65,8 @@ class ChangeStamps:
 
     def note(self, name: str) -> None:
         """Something was said of it now."""
-        stamp = self.next_stamp()
-        self.has_noted, self.noted_from = True, self.noted_from or stamp
-        self._put(name, stamp)
-        if name in self._stamps:
-            self._noted_here.add(name)
+        self.has_noted = True
+        self.adopt(name, self.next_stamp())
 
     def note_again(self, name: str) -> None:
         """It changes by itself: that counts for as much as what was said of it before, if anything was."""
@@ -97,11 +75,6 @@ class ChangeStamps:
 
     def adopt(self, name: str, stamp: int) -> None:
         """It is here as another broker has it."""
-        self._put(name, stamp)
-        self._hear(stamp)
-        self._noted_here.discard(name)
-
-    def _put(self, name: str, stamp: int) -> None:
         if len(name) > _NAME_SIZE_MAX:
             return
         if self._stamps.pop(name, None) is None:
@@ -115,14 +88,12 @@ class ChangeStamps:
         """Nothing was ever said of it."""
         if self._stamps.pop(name, None) is not None:
             self._size -= _size_of(name)
-        self._noted_here.discard(name)
 
     def replace(self, stamps: Mapping[str, int]) -> None:
         """All is as another broker has it, or this one's file."""
         self._stamps = {name: stamp for name, stamp in stamps.items() if name != _ALL}
         self._size = sum(map(_size_of, self._stamps))
-        self._noted_here.clear()
-        self._hear(max(stamps.values(), default=0))
+        self._last = max(self._last, min(max(stamps.values(), default=0), _SEEN_MAX))
         self.date_all(stamps.get(_ALL, 0))
 
     def adopt_newer(self, stamps: Mapping[str, int]) -> None:

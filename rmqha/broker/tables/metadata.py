@@ -13,7 +13,6 @@ import trio
 
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.tables.known_words import KnownWords, Words
 from rmqha.broker.tables.made_since import MadeSince
 from rmqha.broker.tables.offset_table import CHANGED_OFFSETS
 from rmqha.broker.tables.queue_ends import QueueEnds
@@ -183,17 +182,6 @@ class MetadataService:
     def has_decided(self) -> bool:
         """Whether an operator has changed anything in this process."""
         return any(table.changed.has_noted for table in (self.topics, self.offsets, self.groups))
-
-    @property
-    def words(self) -> Words:
-        """What a master knows of operators' words."""
-        changed = (table.changed for table in (self.topics, self.offsets, self.groups))
-        return tuple(KnownWords(stamps.heard_to, stamps.noted_from) for stamps in changed)
-
-    @property
-    def told_to(self) -> tuple[int, ...]:
-        """The latest stamps in a slave's tables, in the same order, without what clients alone have told it."""
-        return tuple(table.changed.told_to for table in (self.topics, self.offsets, self.groups))
 
     def save_soon(self) -> None:
         """Have :meth:`run` save all that changed, rather than at its next interval."""

@@ -17,7 +17,7 @@ import trio
 from rmqha.codec.queue_table import decode_ends, decode_topic
 from rmqha.errors import RemoteProtocolError
 from rmqha.store.consume_queue import ConsumeQueue
-from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
+from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.message_store import DefaultMessageStore
 
 ENTRIES_MAX: Final = 1_000_000
@@ -25,7 +25,6 @@ ENTRIES_MAX: Final = 1_000_000
 _START_MAX: Final = 2**62
 _PAGE: Final = 500
 """Queues of an answer, or of those that are looked at in one go without being read: some milliseconds."""
-_LOOKED_AT_ONCE: Final = 100
 _READ_AT_ONCE: Final = 25
 """Where a queue ended at a time is looked for in its file: a millisecond."""
 
@@ -203,17 +202,6 @@ class QueueEnds:
             "next": start + _PAGE if len(ends) == _PAGE else None,
             "unknown": self.why_unknown(),
         }
-
-
-async def ends_in_turns(queues: ConsumeQueueTable, *, before: int) -> dict[QueueKey, int]:
-    """Where all queues ended ``before`` an offset of the log."""
-    ends: dict[QueueKey, int] = {}
-    start = 0
-    while page := queues.ends_before(before, start=start, count=_LOOKED_AT_ONCE):
-        ends |= page
-        start += _LOOKED_AT_ONCE
-        await trio.lowlevel.checkpoint()
-    return ends
 
 
 def _nest(ends: Mapping[QueueKey, int], table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:

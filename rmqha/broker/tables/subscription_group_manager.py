@@ -253,7 +253,6 @@ class SubscriptionGroupManager:
             is_lost: whether the table here was lost, so that what it says without a stamp counts less.
         """
         stamps = self.changed.of_told(table.groups, table.changed or {})
-        self.changed.hear(table.changed)
         is_newer = is_lost or table.data_version[1] > self.data_version[1]
         known = {name: group for name, group in self._table.items() if name not in self.made_since}
         chosen = choose_newer(table.groups, stamps, known, self.changed, is_newer=is_newer)

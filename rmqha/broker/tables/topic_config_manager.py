@@ -297,7 +297,6 @@ class TopicConfigManager:
             is_lost: whether the table here was lost, so that what it says without a stamp counts less.
         """
         stamps = self.changed.of_told(table.topics, table.changed or {})
-        self.changed.hear(table.changed)
         is_newer = is_lost or table.data_version[1] > self.data_version[1]
         known = {name: topic for name, topic in self._table.items() if name not in self.learned}
         told = {name: topic for name, topic in table.topics.items() if name not in table.learned}
