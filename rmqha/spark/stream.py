@@ -187,10 +187,9 @@ class UnlimitedStreamReader(LogStreamReader):
     def latestOffset(self, _start: object = None, _limit: object = None) -> Offsets:  # noqa: N802
         """The ends of the logs. Spark asks for the first before it asks where to start."""
         if self._first_begins is None:
-            with suppress(
-                StoreError, ConfigError
-            ):  # a query that goes on from its checkpoint need not be able to start
-                self._first_begins = self._starts()
+            # A query that goes on from its checkpoint need not be able to start.
+            with suppress(StoreError, ConfigError):
+                self._first_begins = planned(self._starts)
         self._last_ends = planned(self._ends)
         return self._last_ends
 

@@ -64,6 +64,18 @@ def test_a_query_that_goes_on_need_not_be_able_to_start(log: LogWriter) -> None:
     assert offsets_between(stream, start, stream.latestOffset()) == log.offsets[-1:]
 
 
+def test_a_file_that_expires_while_the_start_is_looked_for_ends_no_query(
+    log: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def expired() -> None:
+        raise FileNotFoundError(log.path(0))
+
+    stream = reader(log.root)
+    monkeypatch.setattr(stream, "_starts", expired)
+    end = stream.latestOffset()
+    assert offsets_between(stream, {"broker": 0}, end) == log.offsets
+
+
 def test_a_log_that_was_cut_is_no_new_one(log: LogWriter) -> None:
     at = reader(log.root).latestOffset()
     log.write(log.offsets[-5], bytes(log.end - log.offsets[-5]))
