@@ -12,7 +12,7 @@ from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
 from rmqha.spark import fields
 from rmqha.spark.lane_walk import walk
-from rmqha.spark.layout import RECORD_DTYPES, RECORD_SIZE_LIKELY_MAX
+from rmqha.spark.layout import RECORD_DTYPES
 from rmqha.spark.plausible import plausible
 from rmqha.spark.segments import SegmentReader, as_array
 
@@ -225,7 +225,7 @@ def covering(file: SegmentReader, position: int, found: int) -> int | None:
     base = file.segment.base
     if judge(file, base, check_crc=False).end > found:
         return base
-    back = max(base, position - RECORD_SIZE_LIKELY_MAX)
+    back = max(base, position - file.segment.reach)
     claims = _claims(file, back, end=found, blanks=True, beyond=found)
     return next((start for start in claims if _reach(file, start) > found), None)
 

@@ -17,6 +17,7 @@ from pyarrow import fs
 from rmqha.codec.record.formats import CLASSIC, RecordFormat
 from rmqha.errors import ConfigError, StoreError
 from rmqha.spark.lane_walk import Bytes
+from rmqha.spark.layout import RECORD_SIZE_LIKELY_MAX
 from rmqha.spark.options import is_utf8
 
 WINDOW_BYTES: Final = 64 << 10
@@ -26,12 +27,18 @@ _OF_A_ROOT: Final = ("commitlog", "config", "consumequeue")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file: log bytes ``[base, end)``. ``path`` is within the store's file system. Travels to Spark tasks."""
+    """One file: log bytes ``[base, end)``. ``path`` is within the store's file system. Travels to Spark tasks.
+
+    Attributes:
+        reach: no record or blank of it is longer, but the blank by which a classic log is closed off for DLedger where
+            its tail is damaged.
+    """
 
     path: str
     base: int
     size: int
     record_format: RecordFormat = CLASSIC
+    reach: int = RECORD_SIZE_LIKELY_MAX
 
     @property
     def end(self) -> int:

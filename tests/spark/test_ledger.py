@@ -316,6 +316,22 @@ class TestMessages:
         classic.path(0).unlink()
         assert offsets(tmp_path) == [at for at in before if at >= classic.file_size] + behind
 
+    def test_what_lies_under_the_blank_that_closes_a_classic_log_off_is_not_read(self, tmp_path: Path) -> None:
+        """RocketMQ closes it off where it found damage, however much of the last file lies behind that."""
+        classic = LogWriter(tmp_path, file_size=40 << 20)
+        before = [classic.append(bytes(500)) for _ in range(3)]
+        closed_at = classic.end
+        stale = [classic.append(bytes(1 << 20)) for _ in range(35)]
+        classic.end = closed_at
+        classic.roll()
+        ledger = LedgerWriter(tmp_path, file_size=1 << 20, end=classic.end)
+        behind = [ledger.put(b"one"), ledger.put(b"two")]
+        assert open_log(str(tmp_path)).end == closed_at, "nothing is committed yet"
+        ledger.commit()
+        assert offsets(tmp_path) == before + behind
+        assert split_offsets(tmp_path, 4 << 20)[0] == before + behind
+        assert open_log(str(tmp_path)).start_at(stale[30]) == classic.end
+
     def test_a_log_that_began_anew_in_the_middle_of_a_file(self, tmp_path: Path) -> None:
         """A blank at the beginning of a file ends before the file does."""
         writer = LedgerWriter(tmp_path, end=5000)
