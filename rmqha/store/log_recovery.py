@@ -52,6 +52,8 @@ class LogRecovery:
     """Whole and good records behind ``end`` that went with the cut."""
     repaired_blanks: tuple[int, ...] = ()
     """Offsets of blanks whose header was damaged and has been written again."""
+    root_as_of: int | None = None
+    """Where the log ended when the files in storePathRootDir were as they are, if that is an older copy; else None."""
 
 
 @dataclass(frozen=True, slots=True)

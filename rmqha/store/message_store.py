@@ -75,6 +75,8 @@ class DefaultMessageStore:
         self.get_min_offset_in_queue: Final = parts.reader.get_min_offset_in_queue
         self.get_offset_in_queue_by_time: Final = parts.reader.get_offset_in_queue_by_time
         self.first_stored_from: Final = parts.reader.first_stored_from
+        self.root_as_of: int | None = None
+        """See :attr:`LogRecovery.root_as_of`."""
         self.recovery: Final = RecoveryProgress()
         """How far :meth:`load` is."""
         self.taken_to = 0
@@ -130,7 +132,7 @@ class DefaultMessageStore:
         except StoreError:
             self.close()
             raise
-        self.dropped = describe_dropped(report)
+        self.dropped, self.root_as_of = describe_dropped(report), report.root_as_of
         self.flush_service.note_recovered()
         self.index.begin(self.max_offset, dispatched=self.reput.reput_from_offset)
         return report

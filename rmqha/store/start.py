@@ -5,6 +5,7 @@ Order and reasons: spec: commitlog §7. Everything here blocks; nothing is serve
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -28,6 +29,8 @@ from rmqha.store.store_options import StoreOptions
 logger = structlog.get_logger()
 
 _PAGE: Final = 1000
+_CHECKPOINT_LATE_MS: Final = 600_000
+"""After a crash a checkpoint that is older than its log by more is another time's: it is written each minute."""
 
 
 def lock_store(disk: Disk, root: str, *log_directories: str) -> Closable:
@@ -81,6 +84,11 @@ def load_and_recover(
             mark_unused(disk, options)
         raise
     log.note_records(recovery.end, recovery.last_store_timestamp_ms)
+    root_as_of = min(known.queues_end, log.max_offset) if _is_root_older(known, recovery) else None
+    if root_as_of is not None:
+        logger.warning(
+            "store.root_older", root=options.store_path_root_dir, log_ended_at=root_as_of, max_offset=log.max_offset
+        )
     logger.info(
         "store.loaded",
         min_offset=log.min_offset,
@@ -88,7 +96,14 @@ def load_and_recover(
         verified_from=recovery.scanned_from,
         queues=len(next_offsets),
     )
-    return recovery
+    return replace(recovery, root_as_of=root_as_of)
+
+
+def _is_root_older(known: DurableKnowledge, recovery: LogRecovery) -> bool:
+    """Whether storePathRootDir was put back, or was not mounted for a while, beside a log that went on elsewhere."""
+    durable_ms = known.checkpoint.commit_log_timestamp_ms
+    is_whole = known.clean and known.durable_offset > 0  # a clean stop of ours notes the log's very end
+    return 0 < durable_ms < recovery.last_store_timestamp_ms - (0 if is_whole else _CHECKPOINT_LATE_MS)
 
 
 def durable_knowledge(queues: ConsumeQueueTable, checkpoint: StoreCheckpoint, *, clean: bool) -> DurableKnowledge:

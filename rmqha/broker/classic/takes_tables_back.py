@@ -89,7 +89,7 @@ class TakesTablesBack:
         self._are_lost = False
         """At a start there was a log, and some table was not."""
         self._are_older = False
-        """Than the log: one table alone was lost, or a peer with more of the log could not be asked."""
+        """Than the log: one was lost, all are a copy put back, or a peer with more of the log could not be asked."""
         self._began_at = -inf
         self._told_why = ""
         self._heard, self._has_own_offsets = HeardLogs(), True
@@ -324,9 +324,11 @@ class TakesTablesBack:
         is_begun, had_topics = self._store.min_offset < self._store.max_offset, self._metadata.had_topics
         is_noted, are_noted_lost = self._note.look(), self._lost_note.look()
         self._are_lost = is_begun and (are_noted_lost or not had_topics)
-        self._are_older = self._older_note.look() or (is_begun and bool(self._metadata.files.lost))
+        is_root_older = (as_of := self._store.root_as_of) is not None
+        self._are_older = self._older_note.look() or (is_begun and (is_root_older or bool(self._metadata.files.lost)))
         self._lacks_tables = is_noted or self._are_lost or not had_topics
-        had_offsets, max_offset, found = self._metadata.had_offsets, self._store.max_offset, self._metadata.found
+        had_offsets, found = self._metadata.had_offsets, self._metadata.found
+        max_offset = self._store.max_offset if as_of is None else as_of
         had_own_offsets = had_offsets and (not self._are_older or found.offsets_to < 0)  # at the first of these starts
         self._has_own_offsets = had_own_offsets and not (is_noted or are_noted_lost)
         has_end = self._has_own_offsets or (had_topics and had_own_offsets)
