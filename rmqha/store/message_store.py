@@ -133,6 +133,9 @@ class DefaultMessageStore:
             self.close()
             raise
         self.dropped, self.root_as_of = describe_dropped(report), report.root_as_of
+        if self.root_as_of is not None and self.role.is_master:  # a slave has that from its master
+            root = self.options.store_path_root_dir
+            logger.warning("store.root_older", root=root, as_of=self.root_as_of, max_offset=self.max_offset)
         self.flush_service.note_recovered()
         self.index.begin(self.max_offset, dispatched=self.reput.reput_from_offset)
         return report
@@ -173,6 +176,8 @@ class DefaultMessageStore:
             self.reput.catch_up()
         except StoreError as error:
             self.running_flags.fail_dispatch(error)
+        if is_flushed:  # where records end a slave has just learned
+            self.flush_service.note_recovered()
         await self.index.finish()
         clean = await self.parts.flush_queues.flush_all() and is_flushed and self.write_error is None
         clean = clean and self.reput.reput_from_offset == self.max_offset

@@ -85,10 +85,6 @@ def load_and_recover(
         raise
     log.note_records(recovery.end, recovery.last_store_timestamp_ms)
     root_as_of = min(known.queues_end, log.max_offset) if _is_root_older(known, recovery) else None
-    if root_as_of is not None:
-        logger.warning(
-            "store.root_older", root=options.store_path_root_dir, log_ended_at=root_as_of, max_offset=log.max_offset
-        )
     logger.info(
         "store.loaded",
         min_offset=log.min_offset,

@@ -1,0 +1,99 @@
+"""Whether what lies beside a log is as late as that: a copy that was put back is not, nor a mount that was missing."""
+
+from copy import deepcopy
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.sim.sim_disk import Inode, SimDisk
+from tests.store.helpers import Clock, commit_log, message, put, running
+
+MINUTE_MS = 60_000
+
+
+def beside_the_log(device: SimDisk) -> dict[str, Inode]:
+    return {path: deepcopy(file) for path, file in device.files.items() if not path.startswith("/store/commitlog/")}
+
+
+async def written(device: SimDisk, clock: Clock, *, crash: bool) -> tuple[dict[str, Inode], int]:
+    """What lay beside a log of five messages, and where that ended; five minutes later there are five more."""
+    async with running(device.mount(), now_ms=clock, crash=crash) as store:
+        await put(store, *[message() for _ in range(5)])
+        await trio.sleep(61)
+        end = store.max_offset
+    copy = beside_the_log(device)
+    clock.now_ms += 5 * MINUTE_MS
+    async with running(device.mount(), now_ms=clock, crash=crash) as store:
+        await put(store, *[message() for _ in range(5)])
+        await trio.sleep(1)
+    return copy, end
+
+
+def put_back(device: SimDisk, copy: dict[str, Inode]) -> None:
+    for path in beside_the_log(device):
+        del device.files[path]
+    device.files.update(deepcopy(copy))
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_after_whatever_end_all_is_as_late_as_the_log(autojump_clock: MockClock, *, crash: bool) -> None:
+    device, clock = SimDisk(), Clock()
+    await written(device, clock, crash=crash)
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of is None
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of is None
+
+
+async def test_a_copy_from_a_clean_stop_is_older_than_any_message_since(autojump_clock: MockClock) -> None:
+    device, clock = SimDisk(), Clock()
+    copy, end = await written(device, clock, crash=False)
+    put_back(device, copy)
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of == end
+        assert store.max_offset > end
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of is None
+
+
+@pytest.mark.parametrize(("later_ms", "is_older"), [(5 * MINUTE_MS, False), (6 * MINUTE_MS, True)])
+async def test_a_copy_of_a_running_broker_is_older_if_its_log_goes_on_for_ten_minutes(
+    later_ms: int, autojump_clock: MockClock, *, is_older: bool
+) -> None:
+    """The checkpoint is written each minute, and later where a disk has trouble."""
+    device, clock = SimDisk(), Clock()
+    copy, end = await written(device, clock, crash=True)
+    clock.now_ms += later_ms
+    async with running(device.mount(), now_ms=clock) as store:
+        await put(store, message())
+    put_back(device, copy)
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of == (end if is_older else None)
+
+
+async def test_a_slave_that_stops_while_it_is_behind_leaves_nothing_older(autojump_clock: MockClock) -> None:
+    """Where records end it learns by dispatching them, the last of them as it stops."""
+    clock = Clock()
+    async with running(SimDisk().mount(), now_ms=clock) as master:
+        for _ in range(5):
+            await put(master, message())
+            clock.now_ms += MINUTE_MS
+        data = bytes(commit_log(master).view_range(0, master.max_offset))
+    device = SimDisk()
+    async with running(device.mount(), now_ms=clock, is_slave=True) as slave:
+        await slave.wait_allocated()
+        first = len(data) // 5
+        assert slave.append_raw(data[:first], 0) == first
+        await trio.sleep(61)
+        assert slave.append_raw(data[first:], first) == len(data) - first
+    async with running(device.mount(), now_ms=clock) as store:
+        assert (store.max_offset, store.root_as_of) == (len(data), None)
+
+
+async def test_without_a_checkpoint_nothing_is_known(autojump_clock: MockClock) -> None:
+    device, clock = SimDisk(), Clock()
+    await written(device, clock, crash=False)
+    del device.files["/store/checkpoint"]
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of is None
