@@ -29,6 +29,10 @@ logger = structlog.get_logger()
 
 _STDERR: Final = 2
 """A page of a file that the device cannot read ends the process by SIGBUS: then the last lines here say where."""
+_NO_MEMORY: Final = (
+    "the system gives this process no more memory: 'ulimit -v', MemoryMax= of its unit and 'free' say how much it may "
+    "have; what was acknowledged is in its store, as after a kill: start it again with more"
+)
 _EXPIRES_SOON_S: Final = 14 * 24 * 3600.0
 _LOOKS_S: Final = 60.0
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -43,9 +47,12 @@ def run_server(name: str, serve: Callable[[], int]) -> int:
     failed = f"{name}.failed"
     try:
         return serve()
-    except (RmqhaError, OSError, BaseExceptionGroup) as raised:
-        for failure in errors_in(raised, RmqhaError, OSError):
-            logger.error(failed, reason=str(failure))
+    except (RmqhaError, OSError, MemoryError, BaseExceptionGroup) as raised:
+        for failure in errors_in(raised, RmqhaError, OSError, MemoryError):
+            if isinstance(failure, MemoryError):
+                logger.error(failed, reason=_NO_MEMORY, exc_info=failure)
+            else:
+                logger.error(failed, reason=str(failure))
         return EXIT_FAILED
 
 

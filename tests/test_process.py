@@ -1,15 +1,18 @@
 """What every server does as a process, but for what only a real one shows (tests/e2e)."""
 
+import faulthandler
+import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha import process
-from rmqha.exit_codes import EXIT_INTERRUPTED, EXIT_OK
+from rmqha.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 
 
 def test_processes_of_the_same_id_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,6 +20,23 @@ def test_processes_of_the_same_id_draw_different_numbers(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "getpid", lambda: 1)
     first, second = process.chance(), process.chance()
     assert [first() for _ in range(3)] != [second() for _ in range(3)]
+
+
+@pytest.mark.parametrize("raised", [MemoryError(), ExceptionGroup("", [ExceptionGroup("", [MemoryError()])])])
+def test_a_server_without_memory_says_so(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only where it ran out of it."""
+    monkeypatch.setattr(faulthandler, "enable", lambda *_, **__: None)
+    monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
+
+    def serve() -> int:
+        raise raised
+
+    with capture_logs() as logs:
+        assert process.run_server("broker", serve) == EXIT_FAILED
+    (told,) = logs
+    assert (told["event"], told["log_level"]) == ("broker.failed", "error")
+    assert "no more memory" in told["reason"]
+    assert isinstance(told["exc_info"], MemoryError)
 
 
 @pytest.fixture
