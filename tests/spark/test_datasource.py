@@ -135,6 +135,7 @@ def test_a_file_that_expires_while_a_read_is_planned_is_no_bare_error(
     times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was listed, and gone when it was looked into: the read is planned anew, without it."""
+    pytest.importorskip("pyspark")
     from rmqha.spark.datasource import RmqhaDataSource  # noqa: PLC0415 - an extra
 
     log = LogWriter(tmp_path)
