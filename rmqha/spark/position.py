@@ -158,8 +158,15 @@ def begin_of_first(start: Any, end: Any) -> Position | None:
     Raises:
         ConfigError: as :func:`from_json`.
     """
-    is_first = start is None or (isinstance(start, dict) and start.get("first") is True)
-    return from_json(end["from"]) if is_first and isinstance(end, dict) and "from" in end else None
+    if not (start is None or _is_start(start)) or not isinstance(end, dict):
+        return None
+    if _is_start(end):  # nothing was new: what is said to be the start now may lie behind
+        return from_json(end)
+    return from_json(end["from"]) if "from" in end else None
+
+
+def _is_start(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("first") is True
 
 
 def _is_offset(value: object) -> bool:

@@ -132,7 +132,7 @@ class LogStreamReader(spark.DataSourceStreamReader):
             begun = begin_of_first(start.get(broker), end[broker]) or begins[broker]
             begin = check_still_there(log, begun, fail_on_data_loss=self._source.fail_on_data_loss)
             stop = check_still_there(log, known_end, fail_on_data_loss=self._source.fail_on_data_loss)
-            if stop < begin and self._source.fail_on_data_loss:
+            if stop < begin and log.is_committed and self._source.fail_on_data_loss:
                 raise StoreError(_BACKWARDS.format(log.uri, begin, stop))
             log = replace(log, end=max(log.end, stop))  # what was planned of another member is committed
             options = replace(self._read, broker_name=broker)

@@ -278,6 +278,34 @@ def test_a_first_batch_that_is_repeated_has_the_same_range(starting: str, log: L
     assert offsets_between(again, end, again.latestOffset(end, limit)) == log.offsets[-50:]
 
 
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "of before the mark"])
+@pytest.mark.parametrize("brokers", ["ab", "b"])
+@pytest.mark.parametrize("starting", ["latest", '{"a": -1, "b": -1}'])
+def test_a_first_batch_that_had_nothing_of_a_broker_is_repeated_without_what_came_since(
+    starting: str, brokers: str, marked: bool, tmp_path: Path
+) -> None:
+    """The query was killed before that batch was committed; where it would start now lies behind that batch's end."""
+    logs = {name: LogWriter(tmp_path / name) for name in brokers}
+    for log in logs.values():
+        log.append(b"before")
+
+    def stream() -> RmqhaStreamReader:
+        path = json.dumps({name: str(log.root) for name, log in logs.items()})
+        start = json.dumps(dict.fromkeys(brokers, -1)) if starting != "latest" else starting
+        return RmqhaStreamReader(parse_options({"path": path, "startingOffsets": start}), ("physicalOffset",))
+
+    first = stream()
+    start = first.initialOffset()
+    expected = [log.append(b"new") for name, log in logs.items() if name == "a"]
+    end = json.loads(json.dumps(first.latestOffset(start, ReadMaxBytes(1 << 20))))
+    if not marked:
+        end = {name: {key: known for key, known in one.items() if key != "first"} for name, one in end.items()}
+    since = [log.append(b"since") for log in logs.values()]
+    again = stream()
+    assert offsets_between(again, again.initialOffset(), end) == expected
+    assert offsets_between(again, end, again.latestOffset(end, ReadMaxBytes(1 << 20))) == since
+
+
 def test_a_first_batch_of_a_broker_that_was_added_is_missing_what_was_deleted_meanwhile(
     log: LogWriter, tmp_path: Path
 ) -> None:
