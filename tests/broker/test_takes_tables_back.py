@@ -70,6 +70,7 @@ def taking_back(
     trouble: str = "",
     are_ends_saved: bool = True,
     ends: Mapping[QueueKey, int] | None = None,
+    as_of: int | None = None,
 ) -> TakesTablesBack:
     """Of a master whose log goes to 100, and that lacks nothing but what is ``lost``, or its ``notes`` say."""
 
@@ -85,6 +86,7 @@ def taking_back(
         queues=queues,
         next_queue_offset=lambda *_queue: 0,
         first_stored_from=lambda *_of: None,
+        root_as_of=as_of,
     )
     metadata: Any = SimpleNamespace(
         save=nothing,
