@@ -226,6 +226,15 @@ def test_who_has_said_nothing_on_the_ha_port_is_no_slave_that_lags() -> None:
     assert not judge(master(stranger)).in_sync
 
 
+def test_who_has_reported_that_it_holds_nothing_is_a_slave() -> None:
+    """One of RocketMQ's, of a log that nobody has sent to yet, does not say who it is."""
+    empty = connection(slave_ack_offset=0, next_transfer_from_where=0, name="")
+    verdict = judge(master(empty))
+    assert "1 of 1 connected, 1 needed for SEND_OK" in verdict.summary
+    assert "on the HA port" not in verdict.summary
+    assert verdict.in_sync
+
+
 def test_a_slave_that_has_yet_to_show_what_it_has_is_not_in_sync() -> None:
     """After a restore its consumers saw a hundredth of the log, and the page ended with exit code 0."""
     facts = slave("transfer") | {"confirm_offset": 2 << 20, "dispatched_offset": (1 << 20) - 1}
