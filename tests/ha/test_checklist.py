@@ -593,6 +593,33 @@ async def test_checklist_15_a_java_master_that_does_not_say_yet_where_its_log_be
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("is_another", [False, True])
+async def test_checklist_15_the_wait_for_a_java_master_begins_anew_with_its_ha_port(
+    nursery: trio.Nursery, network: MemoryNetwork, autojump_clock: MockClock, *, is_another: bool
+) -> None:
+    """One that was restarted meanwhile, or another one that takes over, has its remoting port open as late as ever."""
+    masters = [JavaMaster(JavaLog.holding(DATA, file_size=FILE)) for _ in range(2)]
+    ports = [await nursery.start(java.run, network) for java in masters]
+
+    async def probe(_address: MasterAddress) -> None:
+        await trio.lowlevel.checkpoint()
+
+    client = start_slave(nursery, network, MemoryLog(), ports[0], probe_master=probe)
+    await trio.sleep(10)
+    if is_another:
+        client.update_master_address("master", ports[1])
+    else:
+        listener = network.listeners.pop(ports[0])
+        await trio.sleep(10)
+        network.listeners[ports[0]] = listener
+    await trio.sleep(15)
+    assert [java.first_reports for java in masters] == [[], []]
+    assert "request 28" in client.info().last_error
+    await trio.sleep(30)
+    assert [java.first_reports for java in masters] == ([[], [0]] if is_another else [[0], []])
+    nursery.cancel_scope.cancel()
+
+
 # ---- 17: broken disks
 
 
