@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from tests.sim.sim_disk import Inode, SimDisk
 from tests.store.helpers import Clock, commit_log, message, put, running
 
@@ -89,6 +90,19 @@ async def test_a_slave_that_stops_while_it_is_behind_leaves_nothing_older(autoju
         assert slave.append_raw(data[first:], first) == len(data) - first
     async with running(device.mount(), now_ms=clock) as store:
         assert (store.max_offset, store.root_as_of) == (len(data), None)
+
+
+async def test_rocketmq_s_checkpoint_need_not_tell_of_the_log_s_end(autojump_clock: MockClock) -> None:
+    """It has no offset, and its time may be that of a flush before."""
+    device, clock = SimDisk(), Clock()
+    await written(device, clock, crash=False)
+    mount = device.mount()
+    ours = decode_checkpoint(mount.read_bytes("/store/checkpoint"))
+    its_ms = ours.commit_log_timestamp_ms - MINUTE_MS
+    theirs = Checkpoint(its_ms, its_ms)
+    mount.replace_bytes("/store/checkpoint", encode_checkpoint(theirs))
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of is None
 
 
 async def test_without_a_checkpoint_nothing_is_known(autojump_clock: MockClock) -> None:
