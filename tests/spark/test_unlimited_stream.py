@@ -46,6 +46,16 @@ def test_a_first_batch_that_is_repeated_has_the_same_range(log: LogWriter) -> No
     assert stream.latestOffset() == later, "nothing new is no batch"
 
 
+def test_nothing_new_behind_a_first_batch_is_no_batch(log: LogWriter) -> None:
+    """Its end says where it began, and Spark compares that, too."""
+    stream = reader(log.root)
+    end = stream.latestOffset()
+    assert offsets_between(stream, stream.initialOffset(), end) == log.offsets
+    assert stream.latestOffset() == end
+    log.append(b"one")
+    assert stream.latestOffset() != end
+
+
 @pytest.mark.parametrize("is_added", [False, True])
 def test_a_first_batch_that_is_repeated_is_missing_what_was_deleted_meanwhile(is_added: bool, log: LogWriter) -> None:
     end = reader(log.root).latestOffset()
