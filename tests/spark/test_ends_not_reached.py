@@ -145,6 +145,10 @@ def test_so_it_is_with_a_start_that_is_an_offset_alone(member: LedgerWriter, oth
     """Where an entry begins, or will; elsewhere in what is held it is behind the end."""
     assert offsets(other.root, starting_offset=member.end) == []
     assert rows(other, startingOffsets=str(member.end)) == []
+    for known_less in (KNOWN, 95):
+        first = messages(member)[known_less]
+        assert offsets(other.root, starting_offset=first) == [], "a message's own offset is its entry's"
+        assert rows(other, startingOffsets=str(first)) == []
     for wrong in (member.offsets[-1] + 7, member.end + 100):
         with pytest.raises(StoreError, match="it was cut, or is another log"):
             offsets(other.root, starting_offset=wrong)
