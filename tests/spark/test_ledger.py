@@ -319,7 +319,9 @@ class TestMessages:
     def test_what_lies_under_the_blank_that_closes_a_classic_log_off_is_not_read(self, tmp_path: Path) -> None:
         """RocketMQ closes it off where it found damage, however much of the last file lies behind that."""
         classic = LogWriter(tmp_path, file_size=40 << 20)
-        before = [classic.append(bytes(500)) for _ in range(3)]
+        before = [classic.append(bytes(500))]
+        classic.roll()
+        before += [classic.append(bytes(500)) for _ in range(3)]
         closed_at = classic.end
         stale = [classic.append(bytes(1 << 20)) for _ in range(35)]
         classic.end = closed_at
