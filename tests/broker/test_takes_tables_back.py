@@ -146,7 +146,12 @@ async def test_a_peer_that_has_told_once_and_then_holds_more_and_does_not_tell_i
 
 @pytest.mark.parametrize(
     ("how", "end"),
-    [({"lost": {"topics.json": "it is gone"}}, 100), ({"is_noted": True}, 100), ({"had_topics": False}, 0)],
+    [
+        ({"lost": {"topics.json": "it is gone"}}, 100),
+        ({"is_noted": True}, 100),
+        ({"had_topics": False}, 0),
+        ({"as_of": 50}, 50),
+    ],
 )
 async def test_tables_that_are_here_are_as_late_as_the_log(how: dict[str, Any], end: int) -> None:
     """What a slave of RocketMQ's whose log is shorter says undid what was decided here since.
@@ -313,6 +318,31 @@ async def test_what_is_taken_later_has_to_be_settled_before_the_loss_is_forgotte
         await trio.sleep(10)
         assert notes.older.is_there == is_noted
         settled_to = 200
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_note_stays_while_it_cannot_be_saved_that_peers_have_told(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Gone before, a start in between would not know that tables were being taken back."""
+    notes, is_full, noted = notes_on(SimDisk(latency_s=(0, 0))), True, list[bool]()
+    takes_back = taking_back(Tables(), notes=notes, had_topics=False)
+
+    async def save() -> None:
+        await nothing()
+        noted.append(notes.taking.is_there)
+        if is_full:
+            raise StoreWriteError(OSError(errno.ENOSPC, "no space left"), operation="create", path="/store/saved")
+
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 200, checks_reports=True), is_longer=True)
+    nursery.start_soon(takes_back.finish, save, lambda: False)
+    await trio.sleep(20)
+    is_full = False
+    await trio.sleep(10)
+    assert len(noted) > 1
+    assert all(noted)
+    assert not notes.taking.is_there
     nursery.cancel_scope.cancel()
 
 
