@@ -96,6 +96,20 @@ def test_a_batch_that_was_planned_of_another_member_is_read_again(member: Ledger
     assert offsets_between(stream_over(other), start, end) == found == messages(member)
 
 
+def test_damage_in_what_is_read_again_of_another_member_is_passed_over(
+    member: LedgerWriter, other: LedgerWriter
+) -> None:
+    """It lies behind what that member knows to be committed, and the log goes on behind it."""
+    first = stream_over(member)
+    start = first.initialOffset()
+    end, found = read_on(first, start)
+    damaged = 95
+    other.write(other.offsets[damaged], bytes(48))
+    again = stream_over(other, onCorrupt="skip")
+    assert {split.log_end for part in again.partitions(start, end) for split in part.task.splits} == {member.end}
+    assert offsets_between(again, start, end) == found[:damaged] + found[damaged + 1 :]
+
+
 def test_what_is_another_entry_in_that_member_is_told_all_the_same(member: LedgerWriter, other: LedgerWriter) -> None:
     first = stream_over(member)
     at, _ = read_on(first, first.initialOffset())
