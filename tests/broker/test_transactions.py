@@ -14,10 +14,13 @@ from trio.testing import MockClock
 from rmqha.broker.processors import end_transaction_processor
 from rmqha.broker.puts.put_service import Put, PutMessageService
 from rmqha.broker.transaction import marks
+from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
+from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.consume_queue import UNIT, UNIT_SIZE
 from rmqha.codec.record.layout import SysFlag
+from rmqha.codec.record.message import StoredMessage
 from rmqha.remoting.connection import Connection
 from rmqha.replication.role import RoleKind
 from rmqha.store.status import AppendResult, PutMessageStatus
@@ -144,6 +147,30 @@ async def test_a_late_commit_of_the_first_place_ends_all_later_ones(
         await trio.sleep(20)
         assert len(producer.asked) == 1
         assert len(await seen(broker)) == 1
+
+
+async def test_nobody_is_asked_whose_commit_comes_while_the_half_message_is_written_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Its end waits to be stored; once that is refused the producer is asked."""
+    write_again, begun = TransactionalMessageService._write_again, list[tuple[Fates, list[int]]]()
+
+    async def meanwhile(self: TransactionalMessageService, half: StoredMessage, *how: Any) -> StoredMessage | None:
+        again = await write_again(self, half, *how)
+        if not begun:
+            begun.append((self.fates, self.fates.begin_end(half.queue_offset)))
+        return again
+
+    monkeypatch.setattr(TransactionalMessageService, "_write_again", meanwhile)
+    async with machine.broker(), producer_of(machine) as producer:
+        await producer.join()
+        await producer.prepare(b"money")
+        await trio.sleep(60)
+        [(fates, places)] = begun
+        assert (len(places), producer.asked) == (2, [])
+        fates.take_back(places)
+        again, _ = await producer.wait_asked(1)
+        assert again.queue_offset == places[-1]
 
 
 async def test_others_are_not_asked_about_and_the_young_are_left_alone(
