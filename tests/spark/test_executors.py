@@ -1,6 +1,7 @@
 """What an executor is asked before it works, and how Spark's stories about it are told."""
 
 import compileall
+import os
 import re
 import shutil
 import socket
@@ -73,13 +74,16 @@ def test_a_clone_that_is_another_one_is_told(is_zip: bool, tmp_path: Path) -> No
 def test_clones_without_sources_differ_too(tmp_path: Path) -> None:
     code = "from rmqha.spark.executors import packages; print(packages()['rmqha'])"
     told = []
-    for name in ("one", "other"):
+    for name in ("one", "newer", "other"):
         copy = tmp_path / name / "rmqha"
         shutil.copytree(Path(rmqha.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
         if name == "other":
             with (copy / "spark" / "records.py").open("a") as module:
                 module.write("_ANOTHER = 1\n")
-        compileall.compile_dir(copy, quiet=1, legacy=True)
+        if name == "newer":
+            for source in copy.rglob("*.py"):
+                os.utime(source)
+        compileall.compile_dir(copy, ddir="/clone/rmqha", quiet=1, legacy=True)
         for source in copy.rglob("*.py"):
             source.unlink()
         for _ in range(2):
@@ -87,7 +91,9 @@ def test_clones_without_sources_differ_too(tmp_path: Path) -> None:
                 [sys.executable, "-Bc", code], capture_output=True, check=True, text=True, cwd=tmp_path / name
             )
             told.append(done.stdout)
-    assert (told[0] == told[1], told[2] == told[3], told[0] == told[2]) == (True, True, False)
+    one, other = told[0], told[-1]
+    assert told == [one, one, one, one, other, other], "not by when they were compiled"
+    assert one != other
 
 
 def test_nothing_is_done_on_an_executor_that_fails_the_check() -> None:
