@@ -30,7 +30,7 @@ logger = structlog.get_logger()
 
 _PAGE: Final = 1000
 _CHECKPOINT_LATE_MS: Final = 600_000
-"""After a crash a checkpoint that is older than its log by more is another time's: it is written each minute."""
+"""Messages came for longer, behind a checkpoint, than any of this store's waits: it is written each minute."""
 
 
 def lock_store(disk: Disk, root: str, *log_directories: str) -> Closable:
@@ -84,7 +84,7 @@ def load_and_recover(
             mark_unused(disk, options)
         raise
     log.note_records(recovery.end, recovery.last_store_timestamp_ms)
-    root_as_of = min(known.queues_end, log.max_offset) if _is_root_older(known, recovery) else None
+    root_as_of = known.queues_end if _is_root_older(log, known, recovery) else None
     logger.info(
         "store.loaded",
         min_offset=log.min_offset,
@@ -95,11 +95,29 @@ def load_and_recover(
     return replace(recovery, root_as_of=root_as_of)
 
 
-def _is_root_older(known: DurableKnowledge, recovery: LogRecovery) -> bool:
-    """Whether storePathRootDir was put back, or was not mounted for a while, beside a log that went on elsewhere."""
-    durable_ms = known.checkpoint.commit_log_timestamp_ms
-    is_whole = known.clean and known.durable_offset > 0  # a clean stop of ours notes the log's very end
-    return 0 < durable_ms < recovery.last_store_timestamp_ms - (0 if is_whole else _CHECKPOINT_LATE_MS)
+def _is_root_older(log: StoreLog, known: DurableKnowledge, recovery: LogRecovery) -> bool:
+    """Whether storePathRootDir was put back, or was not mounted for a while, beside a log that went on elsewhere.
+
+    After a crash some records are behind the checkpoint; of a clean stop of ours none is. RocketMQ's has no offset.
+    """
+    is_told = known.durable_offset > 0 or known.is_blank
+    if not is_told or known.queues_end >= log.max_offset:  # what holds the last record was there
+        return False
+    first_ms = _first_store_time_from(log, max(known.durable_offset, log.min_offset))
+    return first_ms is not None and (known.clean or recovery.last_store_timestamp_ms - first_ms > _CHECKPOINT_LATE_MS)
+
+
+def _first_store_time_from(log: StoreLog, offset: int) -> int | None:
+    """That of the first record at or behind the end of another one; None: none can be read there."""
+    with suppress(CorruptLogError, StoreReadError):
+        while offset < log.max_offset:
+            records, behind = log.records(offset, log.max_offset)
+            if records:
+                return records[0].store_timestamp_ms
+            if behind == offset:
+                break
+            offset = behind
+    return None
 
 
 def durable_knowledge(queues: ConsumeQueueTable, checkpoint: StoreCheckpoint, *, clean: bool) -> DurableKnowledge:

@@ -77,7 +77,10 @@ async def older_copy(master: Machine, *, is_clean: bool = True) -> None:
         running = deepcopy(master.disk.files)
     copy = deepcopy(master.disk.files) if is_clean else running
     async with master.broker(**PEERS) as broker:
-        await trio.sleep(10 if is_clean else 900)
+        await trio.sleep(10)
+        async with master.client() as client:
+            await ask(client, send_request(b"since"))
+        await trio.sleep(0 if is_clean else 900)
         async with master.client() as client:
             for _ in range(20):
                 await ask(client, send_request(bytes(4000)))

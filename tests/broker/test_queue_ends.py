@@ -1,5 +1,6 @@
 """QueueEnds: the table of ends, page by page, and what others may not put into it."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -79,6 +80,32 @@ async def test_the_ends_of_queues_that_are_about_to_go_are_noted_and_no_others(a
         await feed(store, 0, topic="Later")
         await ends.note_going(before)
         assert store.queues.known_ends == {("TopicTest", 0): 3}
+
+
+async def test_a_queue_whose_file_is_older_than_its_messages_goes_on_behind_an_end_that_is_learned(
+    autojump_clock: MockClock,
+) -> None:
+    """These have expired. What its file says counted, and a master that was told 10 by its slave gave 6 again."""
+    device = SimDisk()
+
+    async def fill(count: int, topic: str, *, size: int = 10) -> None:
+        async with running(device.mount()) as store:
+            await put(store, *[message(topic=topic, size=size) for _ in range(count)])
+
+    await fill(6, "idle")
+    older = {path: deepcopy(file) for path, file in device.files.items() if not path.startswith("/store/commitlog/")}
+    await fill(4, "idle")
+    await fill(10, "t", size=SEGMENT // 3)
+    for path in [path for path in device.files if not path.startswith("/store/commitlog/")]:
+        del device.files[path]
+    device.files.update(older)
+    del device.files[min(path for path in device.files if path.startswith("/store/commitlog/"))]
+    async with running(device.mount()) as store:
+        assert store.queues.range_of("idle", 0) == (6, 6)
+        ends = QueueEnds(store)
+        ends.learn({("idle", 0): 10, ("t", 0): 8})
+        placed = await put(store, message(topic="idle"), message(topic="t"))
+        assert [result.queue_offset for result in placed] == [10, 10]
 
 
 async def test_a_queue_goes_on_behind_an_end_that_is_learned_unless_it_has_begun_again(

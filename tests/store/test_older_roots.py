@@ -58,7 +58,7 @@ async def test_a_copy_from_a_clean_stop_is_older_than_any_message_since(autojump
         assert store.root_as_of is None
 
 
-@pytest.mark.parametrize(("later_ms", "is_older"), [(5 * MINUTE_MS, False), (6 * MINUTE_MS, True)])
+@pytest.mark.parametrize(("later_ms", "is_older"), [(10 * MINUTE_MS, False), (11 * MINUTE_MS, True)])
 async def test_a_copy_of_a_running_broker_is_older_if_its_log_goes_on_for_ten_minutes(
     later_ms: int, autojump_clock: MockClock, *, is_older: bool
 ) -> None:
@@ -103,6 +103,36 @@ async def test_rocketmq_s_checkpoint_need_not_tell_of_the_log_s_end(autojump_clo
     mount.replace_bytes("/store/checkpoint", encode_checkpoint(theirs))
     async with running(device.mount(), now_ms=clock) as store:
         assert store.root_as_of is None
+
+
+async def test_who_was_idle_and_is_killed_behind_one_message_is_no_copy(autojump_clock: MockClock) -> None:
+    """The checkpoint tells when the last message came, and not when it was written."""
+    device, clock = SimDisk(), Clock()
+    copy, _ = await written(device, clock, crash=True)
+    put_back(device, copy)
+    async with running(device.mount(), now_ms=clock) as store:
+        clock.now_ms += 600 * MINUTE_MS
+        await trio.sleep(600)
+    copy = beside_the_log(device)
+    async with running(device.mount(), now_ms=clock, crash=True) as store:
+        clock.now_ms += 600 * MINUTE_MS
+        await put(store, message())
+        known = beside_the_log(device)
+    for beside in (copy | {"/store/abort": known["/store/abort"]}, known):
+        put_back(device, beside)
+        async with running(device.mount(), now_ms=clock) as store:
+            assert store.root_as_of is None
+
+
+async def test_a_copy_from_before_the_first_message_is_older(autojump_clock: MockClock) -> None:
+    device, clock = SimDisk(), Clock()
+    async with running(device.mount(), now_ms=clock):
+        await trio.sleep(61)
+    copy = beside_the_log(device)
+    await written(device, clock, crash=False)
+    put_back(device, copy)
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of == 0
 
 
 async def test_without_a_checkpoint_nothing_is_known(autojump_clock: MockClock) -> None:

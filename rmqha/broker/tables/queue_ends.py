@@ -99,9 +99,11 @@ class QueueEnds:
         self._go_on_behind(self._later)
 
     def _go_on_behind(self, ends: Mapping[QueueKey, int]) -> None:
+        """Of queues that had no message since what was known, or whose own file, maybe an older copy, tells of none."""
         log = self._store.commit_log
         for key, end in ends.items():
-            if log.next_queue_offset(*key) == self._known.get(key, 0):
+            next_offset, (first, shown) = log.next_queue_offset(*key), self._store.queues.range_of(*key)
+            if next_offset < end and (next_offset == self._known.get(key, 0) or next_offset == first == shown):
                 log.learn_queue_offset(*key, end)
 
     def _check_room(self, ends: Mapping[QueueKey, int]) -> None:
