@@ -306,6 +306,20 @@ def test_a_first_batch_that_had_nothing_of_a_broker_is_repeated_without_what_cam
     assert offsets_between(again, end, again.latestOffset(end, ReadMaxBytes(1 << 20))) == since
 
 
+def test_a_first_batch_that_had_nothing_of_a_dledger_member_is_repeated_as_it_was(tmp_path: Path) -> None:
+    """Where more is committed since; of a member that knows less that would be an error."""
+    log = LedgerWriter(tmp_path)
+    log.put(b"before")
+    log.commit()
+    first = reader(tmp_path, startingOffsets="latest")
+    end = json.loads(json.dumps(first.latestOffset(first.initialOffset(), ReadMaxBytes(1 << 20))))
+    since = [log.put(b"since")]
+    log.commit()
+    again = reader(tmp_path, startingOffsets="latest")
+    assert offsets_between(again, again.initialOffset(), end) == []
+    assert offsets_between(again, end, again.latestOffset(end, ReadMaxBytes(1 << 20))) == since
+
+
 def test_a_first_batch_of_a_broker_that_was_added_is_missing_what_was_deleted_meanwhile(
     log: LogWriter, tmp_path: Path
 ) -> None:
