@@ -77,6 +77,8 @@ class DefaultMessageStore:
         self.first_stored_from: Final = parts.reader.first_stored_from
         self.root_as_of: int | None = None
         """See :attr:`LogRecovery.root_as_of`."""
+        self.on_older_root: Callable[[], None] = lambda: None
+        """Called by :meth:`load` if that finds it, before anything that tells of it is changed."""
         self.recovery: Final = RecoveryProgress()
         """How far :meth:`load` is."""
         self.taken_to = 0
@@ -128,6 +130,7 @@ class DefaultMessageStore:
                 checkpoint=self.parts.checkpoint,
                 reput=self.reput,
                 progress=self.recovery,
+                on_older_root=self.on_older_root,
             )
         except StoreError:
             self.close()

@@ -3,7 +3,7 @@
 Order and reasons: spec: commitlog §7. Everything here blocks; nothing is served before it is done.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Final
@@ -58,8 +58,11 @@ def load_and_recover(
     checkpoint: StoreCheckpoint,
     reput: ReputMessageService,
     progress: RecoveryProgress,
+    on_older_root: Callable[[], None],
 ) -> LogRecovery:
     """Load, repair and dispatch.
+
+    Calls ``on_older_root`` where that is known, before the queues are made as late as the log.
 
     Raises:
         CorruptLogError: it needs a human: nothing was cut.
@@ -73,6 +76,9 @@ def load_and_recover(
         known = durable_knowledge(queues, checkpoint, clean=clean)
         recovery = log.recover(known, check_crc=options.check_crc_on_recover, progress=progress)
         _log_repairs(recovery)
+        if _is_root_older(log, known, recovery):
+            recovery = replace(recovery, root_as_of=known.queues_end)
+            on_older_root()
         if not log.extents():
             checkpoint.begin()
         rebuild_from = log.max_offset if clean else recovery.scanned_from
@@ -84,7 +90,6 @@ def load_and_recover(
             mark_unused(disk, options)
         raise
     log.note_records(recovery.end, recovery.last_store_timestamp_ms)
-    root_as_of = known.queues_end if _is_root_older(log, known, recovery) else None
     logger.info(
         "store.loaded",
         min_offset=log.min_offset,
@@ -92,7 +97,7 @@ def load_and_recover(
         verified_from=recovery.scanned_from,
         queues=len(next_offsets),
     )
-    return replace(recovery, root_as_of=root_as_of)
+    return recovery
 
 
 def _is_root_older(log: StoreLog, known: DurableKnowledge, recovery: LogRecovery) -> bool:
@@ -103,7 +108,7 @@ def _is_root_older(log: StoreLog, known: DurableKnowledge, recovery: LogRecovery
     is_told = known.durable_offset > 0 or known.is_blank
     if not is_told or known.queues_end >= log.max_offset:  # what holds the last record was there
         return False
-    first_ms = _first_store_time_from(log, max(known.durable_offset, log.min_offset))
+    first_ms = _first_store_time_from(log, max(known.durable_offset, known.queues_end, log.min_offset))
     return first_ms is not None and (known.clean or recovery.last_store_timestamp_ms - first_ms > _CHECKPOINT_LATE_MS)
 
 

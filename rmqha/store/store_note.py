@@ -7,7 +7,7 @@
 * ``takesTablesBack``: a master whose store was empty has yet to hear its peers, or to take all of one's log and tables
   (rmqha/broker/classic/takes_tables_back.py).
 * ``tablesLost``: ``config`` was gone beside a log, and no peer has told the tables of the group since (likewise).
-* ``tablesOlder``: one table alone was gone, or a longer peer's could not be had (likewise).
+* ``tablesOlder``: one table alone was gone, all are a copy put back, or a longer peer's could not be had (likewise).
 * ``tablesNotTaken``: a slave has not had all of its master's tables, or lost some
   (rmqha/broker/classic/taken_tables.py).
 * ``mastersTablesLost``: a slave has all that its master had, which had yet to be told what it lost (likewise).

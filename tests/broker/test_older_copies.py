@@ -17,6 +17,7 @@ from rmqha.cli.verdict import judge
 from rmqha.codec.route import PERM_READ
 from tests.broker.machines import Machine, ask, replication_of, send_request, status_of
 from tests.broker.test_pair import SLAVE
+from tests.broker.test_tables_merged import three_machines
 from tests.sim.sim_clock import WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_inode import Inode
@@ -128,6 +129,47 @@ async def test_what_a_peer_knows_that_comes_once_sends_are_taken_counts_too(auto
             assert [tables_of(broker), tables_of(peer)] == [expected, expected]
             for machine in (master, slave):
                 assert judge(await status_of(machine)).level == "ok", judge(await status_of(machine))
+
+
+async def test_a_start_that_is_interrupted_leaves_what_it_found_to_the_next(autojump_clock: MockClock) -> None:
+    """It had made all else as late as the log."""
+    master, slave = pair()
+    async with slave.broker(**SLAVE) as peer:
+        await older_copy(master)
+        interrupted = master.controller(**PEERS)
+        interrupted.metadata.load()
+        await interrupted.store.load_in_thread()
+        interrupted.store.close()
+        async with master.broker(**PEERS) as broker:
+            assert broker.store.root_as_of is None
+            await replication_of(broker).opened.wait()
+            await trio.sleep(40)
+            assert [tables_of(broker), tables_of(peer)] == [DECIDED, DECIDED]
+
+
+async def test_a_slave_whose_copy_is_older_asks_its_peers_if_it_is_made_master(autojump_clock: MockClock) -> None:
+    """Its master is gone, and cannot give it the later ones; but another slave has them."""
+    master, first, second = three_machines()
+    async with master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE):
+        async with first.broker(**SLAVE):
+            await begin(master, broker)
+            await trio.sleep(60)
+        copy = deepcopy(first.disk.files)
+        async with first.broker(**SLAVE):
+            await trio.sleep(10)
+            async with master.client() as client:
+                for _ in range(20):
+                    await ask(client, send_request(bytes(4000)))
+            await decide(broker)
+    put_back(first, copy)
+    async with first.broker(**SLAVE):
+        await trio.sleep(5)
+        assert judge(await status_of(first)).level == "degraded"
+    its_slave = OTHER_SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": "10.0.0.2:10911"}
+    new_master = MASTER | {"brokerId": "0", "haPeers": "10.0.0.3:10912"}
+    async with second.broker(**its_slave) as other, first.broker(**new_master) as broker:
+        await trio.sleep(60)
+        assert [tables_of(broker), tables_of(other)] == [DECIDED, DECIDED]
 
 
 async def test_an_ordinary_start_asks_for_no_tables_and_no_slave_waits(autojump_clock: MockClock) -> None:

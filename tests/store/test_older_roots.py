@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from tests.sim.sim_disk import Inode, SimDisk
-from tests.store.helpers import Clock, commit_log, message, put, running
+from tests.store.helpers import Clock, commit_log, dispatched, message, put, running
 
 MINUTE_MS = 60_000
 
@@ -122,6 +122,24 @@ async def test_who_was_idle_and_is_killed_behind_one_message_is_no_copy(autojump
         put_back(device, beside)
         async with running(device.mount(), now_ms=clock) as store:
             assert store.root_as_of is None
+
+
+async def test_what_is_in_the_queues_was_there_whatever_the_checkpoint_says(autojump_clock: MockClock) -> None:
+    """It is not written while a queue cannot be flushed; and a clock that is set forward makes no copy of a store."""
+    device, clock = SimDisk(), Clock()
+    async with running(device.mount(), now_ms=clock, crash=True) as store:
+        await put(store, message())
+        await trio.sleep(61)
+        held = deepcopy(device.files["/store/checkpoint"])
+        for _ in range(20):
+            clock.now_ms += MINUTE_MS
+            await put(store, message())
+        await dispatched(store)
+        clock.now_ms += 60 * MINUTE_MS
+        await put(store, message())
+    device.files["/store/checkpoint"] = held
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of is None
 
 
 async def test_a_copy_from_before_the_first_message_is_older(autojump_clock: MockClock) -> None:

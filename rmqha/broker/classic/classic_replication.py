@@ -165,7 +165,7 @@ class ClassicReplication:
 
     def _make_takes_back(self) -> TakesTablesBack:
         return TakesTablesBack(
-            TakeBackNotes.below(self._config.store_path_root_dir, self._store.disk),
+            TakeBackNotes.of(self._store),
             self._store,
             self._metadata,
             peers=[str(MasterAddress(*split_address(peer))) for peer in options.peers_to_ask(self._config)],

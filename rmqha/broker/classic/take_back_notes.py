@@ -2,8 +2,13 @@
 
 from typing import NamedTuple
 
-from rmqha.store.disk import Disk
+import structlog
+
+from rmqha.errors import StoreReadError, StoreWriteError
+from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.store_note import StoreNote
+
+logger = structlog.get_logger()
 
 
 class TakeBackNotes(NamedTuple):
@@ -17,6 +22,17 @@ class TakeBackNotes(NamedTuple):
     """Some of the tables are older than the log, likewise."""
 
     @classmethod
-    def below(cls, root: str, disk: Disk) -> "TakeBackNotes":
-        """Those of the store whose ``storePathRootDir`` that is."""
-        return cls(*(StoreNote(disk, f"{root}/{name}") for name in ("takesTablesBack", "tablesLost", "tablesOlder")))
+    def of(cls, store: DefaultMessageStore) -> "TakeBackNotes":
+        """Those of a store, which makes the last one itself if it finds an older copy beside its log."""
+        disk, root = store.disk, store.options.store_path_root_dir
+        notes = cls(*(StoreNote(disk, f"{root}/{name}") for name in ("takesTablesBack", "tablesLost", "tablesOlder")))
+        store.on_older_root = notes.note_older
+        return notes
+
+    def note_older(self) -> None:
+        """Before the start that finds it makes all else as late as the log: it may be interrupted."""
+        try:
+            if not self.older.look():
+                self.older.make()
+        except (StoreReadError, StoreWriteError) as error:
+            logger.warning("master_link.not_noted", reason=str(error))
