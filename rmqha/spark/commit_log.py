@@ -114,7 +114,7 @@ def open_log(path_or_uri: str, *, known_end: int | None = None) -> CommitLog:
     has_classic = ledger is None or is_directory(filesystem, f"{path}/commitlog")
     classic = list_segments(filesystem, path) if has_classic else ()
     entries, end = ((), LogEnd(0, "")) if ledger is None else open_ledger(filesystem, ledger)
-    if classic and entries:
+    if classic and ledger is not None:
         classic = (*classic[:-1], replace(classic[-1], reach=classic[-1].size))
     if not entries or (classic and end.offset == entries[0].base):
         end = find_log_end(filesystem, classic, known=known_end)

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -163,7 +164,7 @@ def check_still_there(log: CommitLog, begin: Position, *, fail_on_data_loss: boo
         StoreError: the log begins after, ends before, or has another record before it, and ``fail_on_data_loss``.
     """
     if begin.is_ahead_of(log):
-        logger.warning("commit_log.knows_less: %r: %s", log.uri, _knows_less(log, begin.offset))
+        _tell_that_it_knows_less(log.uri, _knows_less(log, begin.offset))
         return begin.offset
     nearest = min(max(begin.offset, log.min_offset), log.end)
     if not (problem := begin.problem(log)):
@@ -204,6 +205,12 @@ def check_end(log: CommitLog, end: int | None, *, fail_on_data_loss: bool = True
     if fail_on_data_loss:
         raise StoreError(f"{problem}; {instead}")
     logger.warning("commit_log.data_lost: %s", problem)
+
+
+@lru_cache(maxsize=16)
+def _tell_that_it_knows_less(uri: str, told: str) -> None:
+    """Once, not at each trigger: a copy stays as it is."""
+    logger.warning("commit_log.knows_less: %r: %s", uri, told)
 
 
 def _knows_less(log: CommitLog, offset: int) -> str:

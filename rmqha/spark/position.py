@@ -101,9 +101,7 @@ class Position:
             return False
         if self.anchor is not None:
             return log.min_offset <= self.anchor.offset and self.anchor.is_in(log)
-        last = last_record_before(log, self.offset)
-        end = 0 if last is None else last.offset + last.size
-        return self.offset in {end, blank_behind(log, end)}
+        return _goes_on_to(log, self.offset)
 
     def lacks_files(self, log: CommitLog) -> bool:
         """Whether the log begins behind it, and more than a blank is missing."""
@@ -143,7 +141,9 @@ def first_as_json(begin: Position) -> Any:
 
 def range_as_json(log: CommitLog, begin: Position, end: Position) -> Any:
     """For a checkpoint: where a batch ends, and where it began. Spark keeps the end alone."""
-    if begin.was_empty and log.segments:
+    if not log.segments:
+        begin = end
+    elif begin.was_empty:
         begin = Position(log.min_offset)
     return end.as_json() | {"from": begin.as_json()}
 
@@ -176,6 +176,19 @@ def _is_offset(value: object) -> bool:
 def _is_record(value: object) -> bool:
     """An offset, a size and a CRC."""
     return isinstance(value, list) and len(value) == 3 and all(map(_is_offset, value)) and value[1] < 1 << 31
+
+
+def _goes_on_to(log: CommitLog, offset: int) -> bool:
+    """Whether the records and blanks behind the log's end, which are not known to be committed, lead there."""
+    at = log.end
+    for segment in log.segments:
+        with SegmentReader(log.filesystem, segment) as file:
+            while segment.base <= at < min(offset, segment.end):
+                verdict = judge(file, at, check_crc=False)
+                if verdict.end <= at:
+                    return False
+                at = verdict.end
+    return at == offset
 
 
 def position_at(log: CommitLog, offset: int) -> Position:

@@ -270,8 +270,8 @@ def _hop_to(file: SegmentReader, at: int, position: int) -> int:
 def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: int = 0) -> Iterator[int]:
     """Each position in ``[begin, end)`` with a record's magic code that says to lie there; nothing more is sure.
 
-    Also blanks, if asked; only what says to end behind ``beyond``. Of many only those that may be what they claim, or,
-    with ``beyond``, are not written to their end.
+    Also blanks that end with their file, or begin it, if asked; only what says to end behind ``beyond``. Of many only
+    those that may be what they claim, or, with ``beyond``, are not written to their end.
     """
     kind = file.segment.record_format
     size = _SCAN_BYTES_MIN  # what is looked for is near as a rule
@@ -288,7 +288,10 @@ def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: 
         claimed = np.ndarray((count,), ">i8", block[kind.position_at :], strides=(1,))[at]
         starts = at[claimed == begin + at]
         if blanks:
-            starts = np.union1d(starts, maybe[magics[maybe] == kind.blank_magic])
+            marked = maybe[magics[maybe] == kind.blank_magic]
+            told = np.ndarray((count,), ">u4", block[kind.size_at :], strides=(1,))[marked].astype(np.int64)
+            fits = (begin + marked + told == file.segment.end) | (begin + marked == file.segment.base)
+            starts = np.union1d(starts, marked[fits])
         ends = starts + np.ndarray((count,), ">u4", block[kind.size_at :], strides=(1,))[starts]
         claims = begin + starts[begin + ends > beyond]
         if claims.size > _MANY:

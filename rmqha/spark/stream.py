@@ -179,6 +179,8 @@ class UnlimitedStreamReader(LogStreamReader):
         self._first_begins: Offsets | None = None
         """Where a new query would start, until its first batch is planned: nobody says whether this is one."""
         self._last_ends: Offsets = {}
+        self._planned = set[str]()
+        """Brokers that a batch knows; another one that is added later is read from its oldest file."""
         if source.bytes_per_trigger_max != MAX_BYTES_PER_TRIGGER:
             raise ConfigError(f"maxBytesPerTrigger: {_NEWER}")
         if source.masters is not None:
@@ -198,14 +200,16 @@ class UnlimitedStreamReader(LogStreamReader):
 
     def _end(self, broker: str, log: CommitLog) -> Any:
         """An end that is the last one is the same to Spark, too, which compares all of it."""
-        end, first = position_at(log, log.end), (self._first_begins or {}).get(broker)
-        known = self._last_ends.get(broker)
+        end, known = position_at(log, log.end), self._last_ends.get(broker)
         if known is not None and from_json(known) == end:
             return known
-        return end.as_json() if first is None else range_as_json(log, from_json(first), end)
+        if self._first_begins is None or broker in self._planned:
+            return end.as_json()
+        first = self._first_begins.get(broker)
+        return range_as_json(log, Position(log.min_offset) if first is None else from_json(first), end)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[LogPartition]:
-        """As any."""
+        """As any. A query that goes on begins with an empty one, by which Spark 4.1 says where it is."""
         tasks = super().partitions(start, end)
-        self._first_begins = {}
+        self._first_begins, self._last_ends, self._planned = {}, end, self._planned | end.keys()
         return tasks

@@ -329,6 +329,11 @@ class TestMessages:
         ledger = LedgerWriter(tmp_path, file_size=1 << 20, end=classic.end)
         behind = [ledger.put(b"one"), ledger.put(b"two")]
         assert open_log(str(tmp_path)).end == closed_at, "nothing is committed yet"
+        aside = (ledger.member / "data").rename(tmp_path / "aside")
+        (ledger.member / "data").mkdir()
+        assert open_log(str(tmp_path)).end == closed_at, "no entry is there yet"
+        (ledger.member / "data").rmdir()
+        aside.rename(ledger.member / "data")
         ledger.commit()
         assert offsets(tmp_path) == before + behind
         assert split_offsets(tmp_path, 4 << 20)[0] == before + behind

@@ -334,6 +334,23 @@ def test_a_first_batch_of_a_broker_that_was_added_is_missing_what_was_deleted_me
         both.partitions(start, end)
 
 
+def test_a_broker_that_was_added_before_its_first_file_is_read_from_there(log: LogWriter, tmp_path: Path) -> None:
+    """A slave's begins where its master's oldest does; the batch before that was killed, and is repeated."""
+
+    def both() -> RmqhaStreamReader:
+        path = json.dumps({"a": str(log.root), "b": str(tmp_path / "b")})
+        return RmqhaStreamReader(parse_options({"path": path}), ("physicalOffset",))
+
+    LogWriter(tmp_path / "b")
+    start, limit = {"a": log.end}, ReadAllAvailable()
+    log.append(b"one")
+    end = json.loads(json.dumps(both().latestOffset(start, limit)))
+    first = LogWriter(tmp_path / "b", end=3 * log.file_size).append(b"first")
+    again = both()
+    assert offsets_between(again, start, end) == log.offsets[-1:]
+    assert offsets_between(again, end, again.latestOffset(end, limit)) == [first]
+
+
 def test_what_was_empty_at_the_start_is_missed_once_a_batch_was_to_have_it(tmp_path: Path) -> None:
     log = LogWriter(tmp_path)
     first, limit = reader(log.root), ReadAllAvailable()

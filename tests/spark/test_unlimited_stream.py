@@ -1,5 +1,6 @@
 """Streams with Spark 4.1, which limits no batch and does not say where the last one ended."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,39 @@ def test_a_first_batch_that_is_repeated_is_missing_what_was_deleted_meanwhile(is
     log.path(0).unlink()
     again = reader(log.root)
     start = {} if is_added else again.initialOffset()
+    with pytest.raises(StoreError, match="were deleted"):
+        again.partitions(start, end)
+
+
+def test_a_query_that_goes_on_has_a_batch_once_something_is_new(log: LogWriter) -> None:
+    """Spark has it plan an empty one first, up to where it is; a first one's end says where that began."""
+    end = reader(log.root).latestOffset()
+    stream = reader(log.root)
+    assert offsets_between(stream, end, end) == []
+    assert stream.latestOffset() == end
+    new = log.append(b"new")
+    assert offsets_between(stream, end, stream.latestOffset()) == [new]
+
+
+def test_a_first_batch_of_a_broker_that_was_added_says_where_it_began(log: LogWriter, tmp_path: Path) -> None:
+    """Repeated once a file of it had expired it was shorter, silently. ``latest`` is for new queries."""
+
+    def both() -> UnlimitedStreamReader:
+        path = json.dumps({"a": str(log.root), "b": str(other.root)})
+        return UnlimitedStreamReader(parse_options({"path": path, "startingOffsets": "latest"}), ("physicalOffset",))
+
+    other = LogWriter(tmp_path / "b")
+    while other.end < 2 * other.file_size:
+        other.append(bytes(900))
+    start = {"a": reader(log.root).latestOffset()["broker"]}
+    stream = both()
+    stream.partitions(start, start)
+    end = json.loads(json.dumps(stream.latestOffset()))
+    assert offsets_between(stream, start, end) == other.offsets
+    assert stream.latestOffset() == end
+    other.path(0).unlink()
+    again = both()
+    again.partitions(start, start)
     with pytest.raises(StoreError, match="were deleted"):
         again.partitions(start, end)
 
