@@ -39,7 +39,7 @@ def record(record_property: Callable[[str, object], None]) -> Record:
 
     def record_all(peer: Peer, *features: str, works: bool | None = None) -> None:
         for feature in features:
-            record_property("rmqha", (peer, feature, works))
+            record_property("rmqha", (tuple(peer), feature, works))  # it goes from a worker to pytest's own process
 
     return record_all
 
@@ -65,4 +65,4 @@ def _tried(reports: Mapping[str, list[Any]]) -> Iterator[Tried]:
             for name, value in getattr(report, "user_properties", ()):  # of a module that was skipped there are none
                 if name == "rmqha":
                     peer, feature, works = value
-                    yield Tried(peer, feature, outcome if works is None else WORKS if works else FAILED)
+                    yield Tried(Peer(*peer), feature, outcome if works is None else WORKS if works else FAILED)
