@@ -78,8 +78,9 @@ def test_a_stream_over_a_member_that_knows_less_has_nothing_new(
     stream = stream_over(other, failOnDataLoss=fail_on_data_loss)
     stream.prepareForTriggerAvailableNow()
     with caplog.at_level(logging.WARNING, "rmqha.spark"):
-        assert read_on(stream, at) == (at, [])
-    assert "knows only what lies before" in caplog.text
+        for _ in range(5):
+            assert read_on(stream, at) == (at, [])
+    assert caplog.text.count("knows only what lies before") == 1, "once, not at each trigger"
     stream = stream_over(other, failOnDataLoss=fail_on_data_loss)
     assert read_on(stream, at) == (at, [])
     other.put(b"new")
