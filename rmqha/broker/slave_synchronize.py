@@ -28,6 +28,7 @@ from rmqha.broker.tables.offset_table import (
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupTable
 from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicTable
+from rmqha.broker.tables.undone_changes import tell_undone
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec.codes import RequestCode
 from rmqha.codec.deleted_topic import DeletedTopic
@@ -328,6 +329,7 @@ class SlaveSynchronize:
         if topics and self.are_its_lost:
             self._topics.merge(topics, log_end=await ask_log_end(client), is_lost=False)
         elif topics:
+            tell_undone(TOPICS, self._topics.changed, topics.changed, address=client.address)
             self._topics.replace(topics)
 
     async def _take_over_offsets(self, client: RemotingClient, *, origin: TablesOrigin) -> None:
@@ -366,6 +368,7 @@ class SlaveSynchronize:
         if self.are_its_lost:
             self._groups.merge(groups, is_lost=False)
         else:
+            tell_undone(SUBSCRIPTION_GROUP, self._groups.changed, groups.changed, address=client.address)
             self._groups.replace(groups)
 
     async def _take_over_delay_offsets(self, client: RemotingClient) -> None:

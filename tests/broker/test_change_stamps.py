@@ -73,6 +73,26 @@ def test_where_there_are_too_many_the_oldest_go() -> None:
     assert stamps.to_json() == kept, "nothing is called that"
 
 
+@pytest.mark.parametrize(
+    ("told", "unknown"),
+    [
+        ({"a": 10, "b": 20, "c": 30}, []),
+        ({"a": 11, "b": 21, "c": 31}, []),
+        ({"a": 10, "b": 19, "c": 30}, ["b"]),
+        ({"b": 20, "c": 30}, []),  # that one has lost its oldest
+        ({"a": 10, "c": 30}, ["b"]),
+        ({"": 20}, ["c"]),  # all that it has, and has not any more, was said until then
+        ({"": 30, "a": 9}, ["a"]),
+        ({}, ["a", "b", "c"]),
+        (None, []),  # RocketMQ's do not say
+    ],
+)
+def test_what_was_said_here_later_than_another_broker_knows_of(told: dict[str, int] | None, unknown: list[str]) -> None:
+    stamps = ChangeStamps(lambda: 5)
+    stamps.replace({"a": 10, "b": 20, "c": 30})
+    assert stamps.unknown_to(told) == unknown
+
+
 def test_what_is_said_of_again_stays_as_long_as_what_is_new() -> None:
     """It went with those of its first time, as if nobody had said anything since: an older table would have counted."""
     stamps = ChangeStamps(count(1).__next__)

@@ -27,6 +27,7 @@ MASTER = {"brokerRole": "ASYNC_MASTER"}
 PEERS = MASTER | {"haPeers": "10.0.0.2:10912"}
 OTHER_SLAVE = SLAVE | {"brokerId": "2"}
 OLDER_NOTE = "/store/tablesOlder"
+UNDONE = "master_link.later_changes_undone"
 DECIDED = (False, PERM_READ, 7, 5)
 UNDECIDED = (True, 6, 16, 30)
 
@@ -189,7 +190,7 @@ async def test_an_ordinary_start_asks_for_no_tables_and_no_slave_waits(autojump_
         async with slave.broker(**SLAVE) as peer, master.broker(**PEERS) as broker:
             await trio.sleep(40)
             assert [tables_of(broker), tables_of(peer)] == [DECIDED, DECIDED]
-    assert "master_link.tables_awaited" not in {log["event"] for log in logs}
+    assert not {"master_link.tables_awaited", UNDONE} & {log["event"] for log in logs}
 
 
 async def test_what_a_consumer_commits_back_on_a_slave_alone_is_no_later_word(autojump_clock: MockClock) -> None:
@@ -203,3 +204,31 @@ async def test_what_a_consumer_commits_back_on_a_slave_alone_is_no_later_word(au
             await trio.sleep(40)
             assert broker.offsets.query_offset("billing", "t", 0) == 30
             assert peer.offsets.query_offset("billing", "t", 0) == 30
+
+
+async def test_a_copy_of_the_whole_store_beside_an_equal_log_counts_and_its_slave_tells_what_it_undoes(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody can tell by the logs. Each change is named once; an ordinary start of either side names none."""
+    master, slave = pair()
+    async with slave.broker(**SLAVE) as peer:
+        async with master.broker(**PEERS) as broker:
+            await begin(master, broker)
+        copy = deepcopy(master.disk.files)
+        with capture_logs() as before:
+            async with master.broker(**PEERS) as broker:
+                await decide(broker)
+        assert tables_of(peer)[:3] == DECIDED[:3]
+        master.disk = SimDisk(now_ms=WallClock())
+        master.disk.files.update(copy)
+        with capture_logs() as logs:
+            async with master.broker(**PEERS) as broker:
+                await trio.sleep(60)
+                assert [tables_of(one)[:3] for one in (broker, peer)] == [UNDECIDED[:3]] * 2
+    told = [log for log in logs if log["event"] == UNDONE]
+    assert [(log["table"], sorted(log["names"]), log["count"]) for log in told] == [
+        ("topics.json", ["closed", "gone"], 2),
+        ("subscriptionGroup.json", ["billing"], 1),
+    ]
+    assert {(log["log_level"], log["address"]) for log in told} == {("warning", "10.0.0.1:10911")}
+    assert UNDONE not in {log["event"] for log in before}

@@ -96,6 +96,16 @@ class ChangeStamps:
         self._last = max(self._last, min(max(stamps.values(), default=0), _SEEN_MAX))
         self.date_all(stamps.get(_ALL, 0))
 
+    def unknown_to(self, told: Mapping[str, int] | None) -> list[str]:
+        """Names of which something was said here later than another broker knows of; none if it has no stamps.
+
+        Who has lost its oldest ones, as there were too many, lacks none that is younger than those it has.
+        """
+        if told is None:
+            return []
+        since = max(min(told.values(), default=0), told.get(_ALL, 0))
+        return [name for name, stamp in self._stamps.items() if stamp > told.get(name, since)]
+
     def adopt_newer(self, stamps: Mapping[str, int]) -> None:
         """What is later there than here."""
         for name, stamp in stamps.items():
