@@ -198,7 +198,8 @@ class MasterLink:
         It need not be that whose log is copied, which is asked for itself: it may be the master of that one.
 
         Raises:
-            RemoteProtocolError: it is of another group: its offsets would hide messages.
+            RemoteProtocolError: it is of another group: its offsets would hide messages. Or it is starting, and has yet
+                to look for what it may lack.
         """
         said = self._group.complain()
         table = (await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, said)).get("table") or {}
@@ -217,6 +218,8 @@ class MasterLink:
         self.asked, self.asked_min_offset = process, min_offset
         if (found := self._group.complain()) and found != said:  # who waits for this slave asks its master
             await ask(client, RequestCode.GET_BROKER_RUNTIME_INFO, found)
+        if "starting" in status:
+            raise RemoteProtocolError("the broker is starting: it has yet to look whether its tables are its group's")
         return read_tables_origin(status)
 
     async def _ask_process(self, address: str) -> BrokerProcess | None:

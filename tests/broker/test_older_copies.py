@@ -3,7 +3,9 @@
 The log is on a disk of its own, and the root was put back, or not mounted for a while.
 """
 
+from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import trio
@@ -11,10 +13,14 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.master_link import MasterLink
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.verdict import judge
 from rmqha.codec.route import PERM_READ
+from rmqha.errors import RemotingTimeoutError
+from rmqha.remoting.client import RemotingClient
+from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine, ask, replication_of, send_request, status_of
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import three_machines
@@ -112,6 +118,35 @@ async def test_what_a_peer_knows_later_is_taken_before_the_first_send(
                     assert judge(await status_of(machine)).level == "ok"
         told = next(log for log in logs if log["event"] == "master_link.tables_awaited")
         assert "10.0.0.2" in told["reason"]
+
+
+@pytest.mark.parametrize("mode", ["try", "require"])
+async def test_a_peer_that_stands_still_for_a_moment_is_asked_again_before_the_first_send(
+    mode: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Its HA port answered, late, and that was enough: places of queues that had expired since were given again."""
+    master, slave = pair()
+    ask_range, open_link = MasterLink._ask_range, MasterLink.open
+
+    async def late(link: MasterLink, *how: Any, **named: Any) -> LogRange | None:
+        return await ask_range(link, *how, **named) if trio.current_time() >= stands_still_to else None
+
+    def late_link(link: MasterLink, address: str) -> AbstractAsyncContextManager[RemotingClient]:
+        if trio.current_time() < stands_still_to:
+            raise RemotingTimeoutError(address, "no answer within 3 s")
+        return open_link(link, address)
+
+    async with slave.broker(**SLAVE):
+        await older_copy(master)
+        stands_still_to = trio.current_time() + 10.5  # behind the first comparison
+        monkeypatch.setattr(MasterLink, "_ask_range", late)
+        monkeypatch.setattr(MasterLink, "open", late_link)
+        async with master.broker(haCatchUpAtStart=mode, **PEERS) as broker:
+            await replication_of(broker).opened.wait()
+            while replication_of(broker).catch_up.refusal:
+                await trio.sleep(0.01)
+            assert trio.current_time() >= stands_still_to
+            assert tables_of(broker) == DECIDED
 
 
 async def test_what_a_peer_knows_that_comes_once_sends_are_taken_counts_too(autojump_clock: MockClock) -> None:

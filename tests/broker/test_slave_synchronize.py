@@ -99,6 +99,21 @@ async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken
     assert slave.offsets.query_offset("group", "t", 0) == 7
 
 
+async def test_of_a_master_that_is_about_to_begin_no_table_is_taken(autojump_clock: MockClock) -> None:
+    """It said that it starts, and a moment later told the tables of an older copy, as if it lacked none."""
+    net = SimNet()
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    starting: dict[str, Any] = {"broker_name": "broker-a", "broker_id": 0, "role": "ASYNC_MASTER", "starting": {}}
+    table = ENDS_AT_0 | {STATUS_KEY: json.dumps(starting)}
+    async with answering(net, table, told_by_a_peer(b'{"offsetTable":{}}')):
+        tables = synchronize_with(net, "10.0.0.2", slave)
+        await tables.synchronize("10.0.0.1:10911")
+        assert "starting" in tables.failure
+        group = slave.groups.select("g")
+        assert group is None or group.retry_max_times == 16, "not that master's"
+        assert "starting" in (await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None)).failure
+
+
 async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(autojump_clock: MockClock) -> None:
     """How far delayed messages are, and the settings of groups; who is told that there are none drops its own."""
     net = SimNet()

@@ -71,6 +71,7 @@ def taking_back(
     are_ends_saved: bool = True,
     ends: Mapping[QueueKey, int] | None = None,
     as_of: int | None = None,
+    is_required: bool = False,
 ) -> TakesTablesBack:
     """Of a master whose log goes to 100, and that lacks nothing but what is ``lost``, or its ``notes`` say."""
 
@@ -109,6 +110,7 @@ def taking_back(
         tables=asks,
         queue_ends_client=lambda _address: asks,
         why_untold=lambda _peer: "nothing answers",
+        is_required=is_required,
     )
 
 
@@ -187,6 +189,37 @@ async def test_a_longer_log_waits_until_its_peer_says_where_queues_end(
     tables.knows_ends = True
     await takes_back.take(PEER, there, is_longer=True)
     assert takes_back.told_by == {str(PEER)}
+
+
+OURS, ROCKETMQS = LogRange(0, 100, checks_reports=True), LogRange(0, 100, checks_reports=False)
+
+
+@pytest.mark.parametrize("lacks", [{"had_topics": False}, {"as_of": 40}, {"lost": {"topics.json": "is gone"}}])
+@pytest.mark.parametrize(
+    ("there", "is_required", "is_refused"),
+    [(OURS, True, True), (None, True, True), (ROCKETMQS, True, False), (OURS, False, False), (None, False, False)],
+)
+async def test_an_equal_peer_has_20_s_to_say_where_queues_end_or_all_the_time_where_that_is_required(
+    there: LogRange | None,
+    lacks: dict[str, Any],
+    autojump_clock: MockClock,
+    *,
+    is_required: bool,
+    is_refused: bool,
+) -> None:
+    """It took sends 20 s after its start, or at once: places of queues whose messages had expired were given again."""
+    takes_back = taking_back(tables := Tables(), is_required=is_required, **lacks)
+    await takes_back.note_loss()
+    tables.knows_ends = False
+    await trio.sleep(28)  # it stood still
+    for waits_s, refuses in ((0, True), (19, True), (2, is_refused), (3600, is_refused)):
+        await trio.sleep(waits_s)
+        with pytest.raises(RemoteProtocolError) if refuses else nullcontext():
+            await takes_back.take(PEER, there, is_longer=False)
+        assert takes_back.are_awaited
+    tables.knows_ends = True
+    await takes_back.take(PEER, there or OURS, is_longer=False)
+    assert not takes_back.are_awaited
 
 
 async def test_the_end_of_each_queue_is_known_before_a_shorter_peer_tells_where_groups_are() -> None:
@@ -353,7 +386,10 @@ async def test_an_empty_peer_that_could_not_tell_is_asked_again(autojump_clock: 
     tables = Tables()
     takes_back = taking_back(tables, notes=notes)
     await takes_back.note_loss()
-    await trio.sleep(30)
+    tables.failures = ["busy"]
+    with pytest.raises(RemoteProtocolError, match="busy"):
+        await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)
+    await trio.sleep(21)
     for failures, is_awaited in (["busy"], True), (list[str](), False):
         tables.failures = failures
         await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)

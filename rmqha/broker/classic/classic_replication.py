@@ -172,6 +172,7 @@ class ClassicReplication:
             tables=self.slave_synchronize,
             queue_ends_client=self._queue_ends_client,
             why_untold=self.master_link.why_untold,
+            is_required=options.catch_up_answers_needed(self._config) > 0,
         )
 
     def _make_catch_up(self, chance: Callable[[], float]) -> CatchUpService:

@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 import trio
 
+from rmqha.broker.classic.lacking_tellers import LackingTellers
 from rmqha.broker.classic.take_back_notes import TakeBackNotes
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.heard_logs import HeardLogs
@@ -27,18 +28,12 @@ logger = structlog.get_logger()
 _SAVED_AGAIN_S: Final = 5.0
 _ASKED_AGAIN_S: Final = 5.0
 _WAITS_S: Final = 20.0
-"""So long a peer that holds nothing more, and tells no tables, keeps a master from taking sends."""
+"""So long a peer that holds nothing more, and tells no tables, keeps a master from taking sends, once it is heard."""
 _UNKNOWN_S: Final = 60.0
 """So long groups wait for a peer that is away, and slaves keep their tables."""
 _AWAITED: Final = "the tables here are a new store's, and those of this group are yet to be taken back from a peer"
 _GOES_ON: Final = "sends are taken meanwhile; it is asked again"
 _FOR_A_MINUTE: Final = f"; without them it is refused until {_UNKNOWN_S:g} s after the start"
-_OF_ONE_THAT_LACKS: Final = "tablesOfOneThatLacksSome"
-"""As one of the files that are lost is told until the next start."""
-_MAY_BE_OLDER: Final = (
-    "{0} has not had all of its master's topics, groups and consumers' offsets, and the tables here were taken back "
-    "from it: what operators and consumers decided last may be missing, unless a peer that has it is started"
-)
 _QUEUES_AT_ONCE: Final = 100
 _NOT_TAKEN_OVER: Final = "its topics, groups and consumers' offsets could not be taken over"
 _WITHOUT_ENDS: Final = "it does not say where its queues end (queue_ends.unknown in the log here)"
@@ -65,6 +60,7 @@ class TakesTablesBack:
         tables: SlaveSynchronize,
         queue_ends_client: Callable[[str], QueueEndsClient],
         why_untold: Callable[[MasterAddress], str],
+        is_required: bool = False,
     ) -> None:
         """Nothing is looked at yet.
 
@@ -76,6 +72,7 @@ class TakesTablesBack:
             tables: asks for all but where queues end.
             queue_ends_client: of an address: asks the broker there where queues end.
             why_untold: of a peer that does not say what its log holds.
+            is_required: whether a start waits, however long, for one that may tell where queues end.
         """
         self._note, self._lost_note, self._older_note = notes
         self._store: Final = store
@@ -84,6 +81,7 @@ class TakesTablesBack:
         self._tables: Final = tables
         self._queue_ends_client: Final = queue_ends_client
         self._why_untold: Final = why_untold
+        self._is_required: Final = is_required
         self._lacks_tables = False
         """Of a new store, or lost, and what peers told is not saved yet with all of the log."""
         self._are_lost = False
@@ -95,9 +93,9 @@ class TakesTablesBack:
         self._heard, self._has_own_offsets = HeardLogs(), True
         self._begun_to, self._follows_from = -1, inf
         """Where the log ended when this broker, or a process before, began to serve without tables; -1: it does not."""
-        self._is_told_all = False
-        """A peer has told its tables, and did not say that it lacks some."""
+        self._lacking: Final = LackingTellers(metadata.files.lost)
         self._has_taken_back = False
+        self._heard_since: Final = dict[str, float]()
         self._have_told = set[str]()
         """Peers whose tables are merged, or that have none."""
         self.told_by = set[str]()
@@ -171,13 +169,18 @@ class TakesTablesBack:
         elif is_longer or self._are_older:
             await self._take_newer(peer, there, is_longer=is_longer)
 
+    def _is_early(self, peer: MasterAddress) -> bool:
+        """Whether it was heard first a short while ago, and may tell more soon."""
+        now = trio.current_time()
+        return now < self._heard_since.setdefault(str(peer), now) + _WAITS_S
+
     async def _take_of_empty(self, peer: MasterAddress) -> None:
         """It may have its tables still."""
         is_needed = self._lacks_tables or self._are_older
         is_empty = self._store.min_offset == self._store.max_offset
         ends = await self._ends_before(self._store.reput_from_offset) if is_needed and not is_empty else None
         failure = await self._merge(peer, ends) if is_needed else ""
-        if failure and trio.current_time() < self._began_at + _WAITS_S:
+        if failure and self._is_early(peer):
             raise RemoteProtocolError(f"its topics, groups and offsets could not be taken over: {failure}")
         if not failure:
             self._have_told.add(str(peer))
@@ -189,8 +192,9 @@ class TakesTablesBack:
             with suppress(StoreWriteError):
                 await self._older_note.make_in_thread()
         has_ends = there is not None and await self._learn_ends(peer, there)
-        if not has_ends and there is not None and trio.current_time() < self._began_at + _WAITS_S:
-            raise RemoteProtocolError(_WITHOUT_ENDS)
+        is_needed = not is_longer and self._is_required and _may_tell(there)
+        if not has_ends and (is_needed or self._is_early(peer)):  # who is busy for a moment says nothing
+            raise RemoteProtocolError(self._why_untold(peer) if there is None else _WITHOUT_ENDS)
         ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
         if failure := await self._merge(peer, ends) or ("" if has_ends else _WITHOUT_ENDS):
             self.told_by.discard(str(peer))
@@ -211,8 +215,8 @@ class TakesTablesBack:
         try:
             await self._take_all(peer, there, is_longer=is_longer)
         except RemoteProtocolError as error:
-            is_needed = is_longer and (there is None or there.checks_reports)  # a RocketMQ slave may lack some for good
-            if is_needed or trio.current_time() < self._began_at + _WAITS_S:
+            is_needed = (is_longer or (self._is_required and self._are_lost)) and _may_tell(there)
+            if is_needed or self._is_early(peer):
                 raise
             if str(error) != self._told_why:
                 logger.warning("master_link.tables_not_taken_back", peer=str(peer), reason=str(error), next=_GOES_ON)
@@ -269,17 +273,8 @@ class TakesTablesBack:
         if not failure:  # a topic that was deleted there may have messages here since
             await self._metadata.learn_queues(self._store.queues)
             if self._are_lost or self._are_older:  # a new group has lost nothing
-                self._note_lack(address if lacks_some else "")
+                self._lacking.note(address if lacks_some else "")
         return failure
-
-    def _note_lack(self, address: str) -> None:
-        """A broker has told its tables: one at ``address`` that lacks some, or, if that is empty, one that does not."""
-        self._is_told_all, lost = self._is_told_all or not address, self._metadata.files.lost
-        if self._is_told_all:
-            lost.pop(_OF_ONE_THAT_LACKS, None)
-        elif _OF_ONE_THAT_LACKS not in lost:
-            lost[_OF_ONE_THAT_LACKS] = _MAY_BE_OLDER.format(address)
-            logger.warning("tables.may_be_older", address=address, reason=lost[_OF_ONE_THAT_LACKS])
 
     async def _ends_before(self, offset: int) -> dict[QueueKey, int]:
         """Where queues end in a log that is like this one, and ends there: its tables may have come farther."""
@@ -398,3 +393,8 @@ class TakesTablesBack:
                             self._lacks_tables = self._are_lost = self._are_older = False
                             metadata.forget_made_since()
             await trio.sleep(_SAVED_AGAIN_S)
+
+
+def _may_tell(there: LogRange | None) -> bool:
+    """A RocketMQ slave may lack some tables for good; None: whose log that is, is not known."""
+    return there is None or there.checks_reports
