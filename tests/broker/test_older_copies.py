@@ -146,7 +146,7 @@ async def test_a_peer_that_stands_still_for_a_moment_is_asked_again_before_the_f
             await replication_of(broker).opened.wait()
             async with master.client() as client:
                 for _ in range(1000):
-                    if (await client.invoke(send_request(b"x"))).code == ResponseCode.SUCCESS:
+                    if (await ask(client, send_request(b"x"))).code == ResponseCode.SUCCESS:
                         break
                     await trio.sleep(0.01)
             assert trio.current_time() >= stands_still_to
