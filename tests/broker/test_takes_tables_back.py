@@ -4,6 +4,7 @@ import errno
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from itertools import islice
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.master_session import LogRange
+from rmqha.store.config_files import TOPICS
 from rmqha.store.consume_queue_table import QueueKey
 from rmqha.store.store_note import StoreNote
 from tests.sim.sim_disk import SimDisk
@@ -34,14 +36,16 @@ class Tables:
         self.asked_before = list[int]()
         self.heard = list[HeardLogs]()
         self.ends: Mapping[QueueKey, int] | None = None
+        self.how = dict[str, object]()
         self.knows_ends = True
+        self.lacks_some = False
 
     async def merge(
-        self, _address: str, *, heard: HeardLogs, ends: Mapping[QueueKey, int] | None = None, **_how: object
+        self, _address: str, *, heard: HeardLogs, ends: Mapping[QueueKey, int] | None = None, **how: object
     ) -> Merged:
         self.heard.append(heard)
-        self.ends = ends
-        return Merged(self.failures.pop() if self.failures else "")
+        self.ends, self.how = ends, how
+        return Merged(self.failures.pop() if self.failures else "", lacks_some=self.lacks_some)
 
     async def learn(self, *, before: int) -> bool:
         self.asked_before.append(before)
@@ -432,3 +436,179 @@ async def test_who_told_is_remembered_until_it_can_be_noted_that_nobody_has_to_b
     await trio.sleep(5)
     assert (takes_back.told_by, told) == (set(), [set()] * 3)
     nursery.cancel_scope.cancel()
+
+
+async def test_while_a_longer_peer_may_tell_newer_tables_no_slave_takes_those_of_another() -> None:
+    takes_back = taking_back(Tables(), had_topics=False)
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 200, checks_reports=True), is_longer=True)
+    assert [bool(takes_back.why_withheld(may_be_older=may)) for may in (False, True)] == [False, True]
+
+
+async def test_where_neither_has_a_log_no_queue_s_end_cuts_what_the_other_tells() -> None:
+    """All groups were at 0 again: places that went with the log count, as the ends of silent queues do."""
+    takes_back = taking_back(tables := Tables(), begin=100, had_topics=False)
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 0, checks_reports=True), is_longer=False)
+    assert tables.ends is None
+
+
+async def test_that_a_longer_peer_was_met_is_known_to_the_next_start_until_all_have_told() -> None:
+    """Others that are as long may know what that one missed."""
+    notes, saved = notes_on(SimDisk(latency_s=(0, 0))), list[bool]()
+    takes_back = taking_back(Tables(), notes=notes, peers=[str(PEER), "10.0.0.3:10912"])
+    metadata: Any = takes_back._metadata
+
+    async def save() -> None:
+        await nothing()
+        saved.append(notes.older.look())
+
+    metadata.save = save
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 200, checks_reports=True), is_longer=True)
+    assert (takes_back.are_awaited, saved) == (True, [True])
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_a_longer_slave_of_rocketmqs_that_tells_nothing_keeps_nobody_for_ever(
+    is_ours: bool, autojump_clock: MockClock
+) -> None:
+    """It may lack some tables for good; one of ours is yet to have them."""
+    takes_back = taking_back(tables := Tables(), had_topics=False)
+    await takes_back.note_loss()
+    for waits_s, is_refused in ((19, True), (2, is_ours)):
+        await trio.sleep(waits_s)
+        tables.failures.append("it has none")
+        with pytest.raises(RemoteProtocolError, match="it has none") if is_refused else nullcontext():
+            await takes_back.take(PEER, LogRange(0, 200, checks_reports=is_ours), is_longer=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "offsets_to", "sets_back", "takes_unknown"),
+    [
+        ({"as_of": 50}, -1, False, True),
+        ({"as_of": 50}, 40, True, True),
+        ({"lost": {"consumerOffset.json": "no JSON"}, "had_offsets": False}, -1, True, True),
+        ({"had_topics": False}, -1, True, False),
+        ({"had_topics": False, "had_offsets": True}, -1, False, False),
+    ],
+    ids=str,
+)
+async def test_offsets_here_are_set_back_where_they_are_others_alone(
+    how: dict[str, Any], offsets_to: int, *, sets_back: bool, takes_unknown: bool
+) -> None:
+    """Of an older copy they are this broker's own, at the first start at least."""
+    had_offsets = how.pop("had_offsets", how.get("had_topics", True))
+    takes_back = taking_back(tables := Tables(), **how)
+    metadata: Any = takes_back._metadata
+    metadata.had_offsets, metadata.found = had_offsets, TablesOrigin(offsets_to=offsets_to)
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    known = {name: tables.how[name] for name in ("sets_back", "takes_unknown")}
+    assert known == {"sets_back": sets_back, "takes_unknown": takes_unknown}
+    assert (tables.how["next_offset"] is None) == sets_back
+
+
+@pytest.mark.parametrize(
+    ("found", "is_lost", "follows_from", "end"),
+    [
+        (TablesOrigin(), True, inf, 0),
+        (TablesOrigin(are_told=True, log_end=40), False, inf, 40),
+        (TablesOrigin(are_told=True, log_end=40, begun_to=60), False, 60, 40),
+    ],
+    ids=["by nobody", "by a peer", "by a peer, and had begun to serve"],
+)
+async def test_a_start_goes_on_with_what_the_process_before_was_told(
+    found: TablesOrigin, is_lost: bool, follows_from: float, end: int
+) -> None:
+    """Topics that were made since the loss are no word of before; those that a peer told are."""
+    notes = notes_on(SimDisk(latency_s=(0, 0)))
+    notes.lost.make()
+    notes.taking.make()
+    takes_back = taking_back(tables := Tables(), notes=notes)
+    metadata: Any = takes_back._metadata
+    metadata.found = found
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    assert (tables.how["is_lost"], tables.how["follows_from"]) == (is_lost, follows_from)
+    assert tables.heard[0].end_of(TOPICS) == end
+
+
+async def test_what_was_told_before_all_had_come_says_nothing_of_what_is_lost_since() -> None:
+    """The note went, and the file that says who had told did not go with it, as in a crash between the two."""
+    takes_back = taking_back(tables := Tables(), lost={"topics.json": "it is gone"})
+    metadata: Any = takes_back._metadata
+    metadata.found = TablesOrigin(are_told=True, log_end=40)
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 90, checks_reports=True), is_longer=False)
+    assert tables.heard[0].end_of(TOPICS) == 100
+
+
+async def test_who_tells_less_than_the_log_is_heard_once_that_is_dispatched() -> None:
+    """Before, ends of queues would be missing, beyond which no offset counts."""
+    takes_back = taking_back(tables := Tables(), dispatched=50, lost={"topics.json": "it is gone"})
+    await takes_back.note_loss()
+    with pytest.raises(RemoteProtocolError, match="not all of the log here"):
+        await takes_back.take(PEER, LogRange(0, 90, checks_reports=True), is_longer=False)
+    assert (tables.heard, takes_back.are_awaited) == ([], True)
+
+
+async def test_once_one_has_told_all_who_lacks_some_makes_nothing_older() -> None:
+    first, second, third = (MasterAddress("10.0.0.2", port) for port in (10912, 20912, 30912))
+    lost = {"topics.json": "it is gone"}
+    peers = [str(peer) for peer in (first, second, third)]
+    takes_back = taking_back(tables := Tables(), lost=lost, peers=peers)
+    await takes_back.note_loss()
+    for peer, lacks_some, are_told in ((first, True, 2), (second, False, 1), (third, True, 1)):
+        tables.lacks_some = lacks_some
+        await takes_back.take(peer, LogRange(0, 100, checks_reports=True), is_longer=False)
+        assert len(lost) == are_told
+
+
+@pytest.mark.parametrize("lost", [{}, {"topics.json": "it is gone"}], ids=["nothing", "topics"])
+async def test_peers_are_asked_late_where_something_is_awaited(
+    lost: dict[str, str], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    takes_back, asked = taking_back(Tables(), lost=lost), list[MasterAddress]()
+    await takes_back.note_loss()
+
+    async def probe(peer: MasterAddress) -> LogRange:
+        await nothing()
+        asked.append(peer)
+        return LogRange(0, 100, checks_reports=True)
+
+    nursery.start_soon(takes_back.ask_late, lambda: [PEER], probe)
+    await trio.sleep(30)
+    assert asked == ([PEER] if lost else [])
+    nursery.cancel_scope.cancel()
+
+
+async def test_all_that_says_what_was_lost_goes_once_nobody_is_in_doubt(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Who is away may hold all of this group; names of what clients made meanwhile go last."""
+    notes, forgotten, is_in_doubt = notes_on(SimDisk(latency_s=(0, 0))), list[float](), True
+    takes_back = taking_back(Tables(), notes=notes, had_topics=False)
+    metadata: Any = takes_back._metadata
+    metadata.forget_made_since = lambda: forgotten.append(trio.current_time())
+    await takes_back.note_loss()
+    await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+    nursery.start_soon(takes_back.finish, nothing, lambda: is_in_doubt)
+    for doubts in (True, False):
+        is_in_doubt = doubts
+        await trio.sleep(10)
+        assert (notes.taking.is_there, notes.lost.is_there, bool(forgotten)) == (doubts, doubts, not doubts)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("name", TakeBackNotes._fields)
+async def test_an_operator_who_has_a_master_ask_nobody_has_decided(name: str) -> None:
+    """A note that stayed would count at the first start that asks again."""
+    disk, forgotten = SimDisk(latency_s=(0, 0)), list[str]()
+    notes = notes_on(disk)
+    getattr(notes, name).make()
+    takes_back = taking_back(Tables(), notes=notes_on(disk), peers=())
+    metadata: Any = takes_back._metadata
+    metadata.forget_made_since = lambda: forgotten.append(name)
+    await takes_back.forget_loss()
+    assert ([*disk.files], forgotten) == ([], [name])
