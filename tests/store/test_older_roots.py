@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from tests.sim.sim_disk import Inode, SimDisk
-from tests.store.helpers import Clock, commit_log, dispatched, message, put, running
+from tests.store.helpers import SEGMENT, Clock, commit_log, dispatched, message, put, running
 
 MINUTE_MS = 60_000
 
@@ -88,6 +88,8 @@ async def test_a_slave_that_stops_while_it_is_behind_leaves_nothing_older(autoju
         assert slave.append_raw(data[:first], 0) == first
         await trio.sleep(61)
         assert slave.append_raw(data[first:], first) == len(data) - first
+    checkpoint = decode_checkpoint(device.mount().read_bytes("/store/checkpoint"))
+    assert checkpoint.master_flushed_offset == len(data)
     async with running(device.mount(), now_ms=clock) as store:
         assert (store.max_offset, store.root_as_of) == (len(data), None)
 
@@ -159,3 +161,41 @@ async def test_without_a_checkpoint_nothing_is_known(autojump_clock: MockClock) 
     del device.files["/store/checkpoint"]
     async with running(device.mount(), now_ms=clock) as store:
         assert store.root_as_of is None
+
+
+async def test_a_copy_is_as_late_as_its_queues_which_may_be_ahead_of_its_checkpoint(autojump_clock: MockClock) -> None:
+    device, clock = SimDisk(), Clock()
+    async with running(device.mount(), now_ms=clock, crash=True) as store:
+        await put(store, message())
+        await trio.sleep(61)
+        durable = store.max_offset
+        await put(store, message())
+        await dispatched(store)
+        await trio.sleep(5)
+        end, copy = store.max_offset, beside_the_log(device)
+        for _ in range(2):
+            clock.now_ms += 20 * MINUTE_MS
+            await put(store, message())
+    put_back(device, copy)
+    assert decode_checkpoint(device.mount().read_bytes("/store/checkpoint")).master_flushed_offset == durable
+    async with running(device.mount(), now_ms=clock) as store:
+        assert store.root_as_of == end > durable
+
+
+@pytest.mark.parametrize("has_expired", [False, True])
+async def test_what_follows_a_copy_may_begin_with_the_next_file(
+    autojump_clock: MockClock, *, has_expired: bool
+) -> None:
+    """Behind the copy's end is a blank alone, or its file has gone since."""
+    device, clock = SimDisk(), Clock()
+    async with running(device.mount(), now_ms=clock) as store:
+        await put(store, message(size=3000))
+        end = store.max_offset
+    copy = beside_the_log(device)
+    async with running(device.mount(), now_ms=clock) as store:
+        await put(store, message(size=3000), message(size=3000))
+    put_back(device, copy)
+    if has_expired:
+        del device.files["/store/commitlog/00000000000000000000"]
+    async with running(device.mount(), now_ms=clock) as store:
+        assert (store.min_offset, store.root_as_of) == (SEGMENT if has_expired else 0, end)
