@@ -167,6 +167,16 @@ async def test_what_was_committed_since_the_log_lost_its_tail_is_the_clients_wor
     assert offsets.query_offset("g", "t", 0) == kept
 
 
+async def test_a_master_s_word_ends_a_doubt() -> None:
+    """It is what others are told from then on, and no smaller one counts after it."""
+    offsets = ConsumerOffsetManager()
+    offsets.commit_offset("g", "t", 0, offset=10)
+    offsets.doubt(lambda _topic, _queue_id: 7)
+    for told in (4, 3):
+        await offsets.merge_from_master({"t@g": {0: told}})
+        assert offsets.to_json()["offsetTable"] == {"t@g": {0: 4}}
+
+
 async def test_what_is_doubted_is_saved_and_forgotten_with_its_queue() -> None:
     """A table told of queues that it does not have any more cannot be told."""
     offsets = ConsumerOffsetManager()
