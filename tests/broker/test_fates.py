@@ -4,7 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from rmqha.broker.transaction.fates import KEPT_MAX, Fates
-from rmqha.broker.transaction.marks import learn_marks
+from rmqha.broker.transaction.half_message import Mark
+from rmqha.broker.transaction.marks import Damage, learn_marks
 
 
 def test_what_has_ended_ends_no_second_time() -> None:
@@ -100,3 +101,17 @@ async def test_where_not_all_marks_are_read_less_is_known_by_the_last_that_is_no
     fates = Fates()
     await learn_marks(bridge, fates)
     assert (fates.marks_begin, fates.known_from) == (2, 51)
+
+
+def test_a_damaged_mark_may_be_of_what_lies_before_the_next_that_can_be_read_and_of_no_more() -> None:
+    bridge: Any = SimpleNamespace(first_behind=lambda _topic, position: position // 100, end_of=lambda _topic: 90)
+    fates = Fates()
+    damage, undecided = Damage(bridge, fates), list[int]()
+    for place, position in enumerate((2000, None, 1000, 5000, None, None, 300)):
+        damage.note(Mark(place, [], position))
+        undecided.append(fates.undecided_before)
+    damage.end()
+    assert (undecided, fates.undecided_before) == ([0, 0, 10, 10, 10, 10, 10], 10)
+    damage.note(Mark(7, [], None))
+    damage.end()
+    assert fates.undecided_before == 90
