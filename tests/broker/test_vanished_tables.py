@@ -7,7 +7,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from rmqha.store.config_files import ConfigFiles
+from rmqha.store.config_files import TOPICS, ConfigFiles
 from tests.broker.machines import Machine, ask, send_request
 from tests.sim.sim_disk import SimDisk
 
@@ -100,3 +100,19 @@ async def test_into_what_takes_the_place_of_a_store_that_was_moved_nothing_is_sa
     if instead is not None:
         disk.replace_bytes(f"{CONFIG}/topics.json", instead)
     assert not files.has_vanished("topics.json")
+
+
+async def test_one_that_was_put_back_is_told_of_when_it_vanishes_once_more(autojump_clock: MockClock) -> None:
+    disk = SimDisk()
+    mount = disk.mount()
+    mount.makedirs(CONFIG)
+    files = ConfigFiles(mount, CONFIG)
+    await files.save(TOPICS, {})
+    for _ in range(2):
+        kept = disk.files.pop(f"{CONFIG}/{TOPICS}")
+        for told in (1, 0):
+            with capture_logs() as lines:
+                assert files.has_vanished(TOPICS)
+            assert len(lines) == told
+        disk.files[f"{CONFIG}/{TOPICS}"] = kept
+        assert not files.has_vanished(TOPICS)

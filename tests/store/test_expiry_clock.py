@@ -66,6 +66,17 @@ async def test_what_was_written_before_a_jump_ages_by_the_time_that_passed(
     assert machine.clock.jumped_ms == 6 * DAY
 
 
+async def test_what_was_written_between_a_jump_and_the_look_that_sees_it_is_of_after_the_jump(
+    mock_clock: MockClock, machine: Machine
+) -> None:
+    """It was of no time at all: the next jump counted for it, and it went days too early."""
+    machine.wall.now_ms += DAY
+    written = machine.wall.now_ms + LOOKS_EVERY_MS // 2
+    machine.pass_ms(HOUR)
+    machine.jump(6 * DAY)
+    assert machine.age(written) == HOUR - LOOKS_EVERY_MS // 2
+
+
 async def test_jumps_add_up_and_each_counts_for_what_was_before_it(mock_clock: MockClock, machine: Machine) -> None:
     first = machine.wall.now_ms
     machine.jump(2 * DAY)
