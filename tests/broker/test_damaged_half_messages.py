@@ -10,7 +10,7 @@ from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.broker.transaction.fates import Fates
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
-from tests.broker.machines import Machine, status_of
+from tests.broker.machines import Machine, ask, send_request, status_of
 from tests.broker.producers import COMMIT, producer_of, seen
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
@@ -119,3 +119,18 @@ async def test_one_that_has_just_gone_with_the_first_file_is_not_damaged(autojum
         await commit_log(store).queue.delete_first_in_thread()
         assert store.get_min_offset_in_queue(HALF_TOPIC, 0) == 0
         assert [bridge.is_gone(HALF_TOPIC, place) for place in (0, 1)] == [True, False]
+
+
+async def test_one_that_went_with_the_first_file_is_passed_over_without_a_word(
+    machine: Machine, autojump_clock: MockClock
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer, machine.client() as client:
+        await producer.join()
+        await producer.prepare(b"expired")
+        for _ in range(3):
+            await ask(client, send_request(b"x" * 30_000))
+        await producer.prepare(b"sound")
+        await seen(broker, topic=HALF_TOPIC)
+        await commit_log(broker.store).queue.delete_first_in_thread()
+        assert (await producer.wait_asked(1))[1].body == b"sound"
+        assert not broker.store.stats.damaged_halves

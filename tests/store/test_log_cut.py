@@ -245,6 +245,19 @@ def test_a_file_alone_that_is_full_is_sound(root: Path) -> None:
     assert plan_cut(OsDisk(), str(root), str(root / "commitlog"), last).records == 1
 
 
+def test_a_file_alone_that_ends_within_a_record_was_longer_though_nothing_else_tells(root: Path) -> None:
+    """It would have been cut, and left as short as it was."""
+    first, *others = sorted((root / "commitlog").iterdir())
+    for path in others:
+        path.unlink()
+    (root / "checkpoint").unlink()
+    shutil.rmtree(root / "consumequeue")
+    last = max(offset for offset in OFFSETS if offset < 65536)
+    os.truncate(first, last + 20)
+    with pytest.raises(StoreError, match="the file was longer"):
+        plan_cut(OsDisk(), str(root), str(root / "commitlog"), last)
+
+
 def test_a_full_file_whose_followers_were_removed_is_cut_at_its_end(root: Path) -> None:
     """Its start names that offset, and the page this command; it was told to have been longer."""
     for path in sorted((root / "commitlog").iterdir())[1:]:
