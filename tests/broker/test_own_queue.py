@@ -4,12 +4,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
-from rmqha.broker.transaction.half_message import OP_TOPIC, QUEUE_ID
+from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.transaction.half_message import OP_TOPIC, QUEUE_ID, Mark
 from rmqha.broker.transaction.own_queue import OwnQueue
+from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.store import passed_over
 from rmqha.store.passed_over import PassedOver
 from rmqha.store.stopped_queues import StoppedQueue
+from tests.sim.sim_disk import SimDisk
+from tests.store.helpers import running
 
 END = 5
 
@@ -33,3 +38,13 @@ def test_where_marks_are_not_kept_a_search_begins_where_their_queue_stopped(
     monkeypatch.setattr(passed_over, "_KEPT_MAX", kept_max)
     marks = marks_behind(10)
     assert [marks.first_behind(position) for position in (1000, 1001, 1350, 1650, 2000)] == expected
+
+
+async def test_marks_that_their_queue_leads_to_no_more_count_once_as_a_damaged_one(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """It lies before all others: of half messages behind the first that can be read they tell nothing."""
+    monkeypatch.setattr(OwnQueue, "has_begun_anew", True)
+    async with running(SimDisk().mount()) as store:
+        bridge = TransactionalMessageBridge(store, ConsumerOffsetManager())
+        assert [bridge.read_marks(offset) for offset in (0, 1)] == [([Mark(0, [], None)], 0), ([], 1)]
