@@ -7,7 +7,7 @@ import pytest
 from trio.testing import MockClock
 
 from rmqha.broker.tables.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.transaction.half_message import OP_TOPIC, QUEUE_ID, Mark
+from rmqha.broker.transaction.half_message import HALF_TOPIC, OP_TOPIC, QUEUE_ID, Mark
 from rmqha.broker.transaction.own_queue import OwnQueue
 from rmqha.broker.transaction.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.store import passed_over
@@ -38,6 +38,18 @@ def test_where_marks_are_not_kept_a_search_begins_where_their_queue_stopped(
     monkeypatch.setattr(passed_over, "_KEPT_MAX", kept_max)
     marks = marks_behind(10)
     assert [marks.first_behind(position) for position in (1000, 1001, 1350, 1650, 2000)] == expected
+
+
+@pytest.mark.parametrize(("topic", "expected"), [(HALF_TOPIC, [6, 6, 7, 8]), (OP_TOPIC, [5, 6, 7, 8])])
+def test_the_first_half_message_behind_a_stop_is_where_the_log_proves_it_to_be(topic: str, expected: list[int]) -> None:
+    """Marks are counted on from there: what stopped their queue is one of them."""
+    passed = PassedOver(END)
+    for number, offset in ((1 << 20, 1000), (6, 1100), (7, 1200)):
+        passed.note(number, offset)
+    stopped = StoppedQueue(END, 1 << 20, 1000, 900, next=passed.next, last=0, passed=passed)
+    queues = SimpleNamespace(stopped={(topic, QUEUE_ID): stopped}, find=lambda *_key: None)
+    store: Any = SimpleNamespace(queues=queues)
+    assert [OwnQueue(store, topic).first_behind(position) for position in (1000, 1001, 1101, 1201)] == expected
 
 
 async def test_marks_that_their_queue_leads_to_no_more_count_once_as_a_damaged_one(
