@@ -1,12 +1,15 @@
 """Who says by request 28 that it is a slave is believed if it comes to the HA port, too."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.broker.classic.classic_replication import ClassicReplication
 from rmqha.broker.group import ReplicationGroup
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode
@@ -164,3 +167,13 @@ async def test_a_master_hears_of_another_one_that_asks_it_as_its_peer(autojump_c
         assert "both have brokerId=0" in str(errors_in(ended.value, StoreError))
         clashes = (await status_of(one))["group_clashes"]
     assert [clash for clash in clashes if clash.startswith("10.0.0.2:10911")]
+
+
+def test_a_slave_holds_what_it_has_reported_from_where_its_log_begins() -> None:
+    """Consumers are sent to it for that: it has none of what lies before."""
+    reported = {"broker-a/1": 100}
+    group = SimpleNamespace(broker_name="broker-a", begin_of=lambda number: 40 * number)
+    ha_service = SimpleNamespace(reported_of=lambda name: reported.get(name, 0))
+    master: Any = SimpleNamespace(group=group, ha_service=ha_service)
+    asked = [(number, at) for number in (1, 2) for at in (39, 40, 99, 100)]
+    assert [one for one in asked if ClassicReplication.is_held_by(master, *one)] == [(1, 40), (1, 99)]

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.classic.later_begin import later_begin
+from rmqha.broker.classic.later_begin import begin_if_later, later_begin
 from rmqha.cli.promotion import obstacles
 from rmqha.cli.verdict import Verdict, judge
 from tests.broker.machines import Machine, ask, send_request, status_of
@@ -185,11 +185,13 @@ async def test_what_lacks_is_what_is_there_and_would_be_kept(autojump_clock: Moc
 
     async with running(SimDisk(now_ms=clock, latency_s=(0, 0)).mount(), now_ms=clock, clean=clean) as store:
         await put(store, *[message(size=1800) for _ in range(4)])
-        assert later_begin(store, 0) is None
+        assert (later_begin(store, 0), begin_if_later(store, 0)) == (None, 0)
         await commit_log(store).queue.delete_first_in_thread()
         passes(600)
         all_lack = {"bytes": SEGMENT, "expires_in_s": 3000.0}
-        told = [later_begin(store, there) for there in (0, -1, SEGMENT - 1, SEGMENT, None)]
+        masters = (0, -1, SEGMENT - 1, SEGMENT, None)
+        told = [later_begin(store, there) for there in masters]
         assert told == [all_lack, all_lack, all_lack | {"bytes": 1}, None, None]
         passes(3000)
         assert later_begin(store, 0) is None, "it has expired"
+        assert [begin_if_later(store, there) for there in masters] == [SEGMENT, SEGMENT, SEGMENT, 0, 0]

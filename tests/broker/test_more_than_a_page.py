@@ -59,6 +59,22 @@ async def test_each_queue_of_the_log_has_its_topic() -> None:
     assert [number for number in range(2 * MANY) if broker.topics.select(f"topic{number}") is None] == []
 
 
+async def test_what_was_deleted_brings_no_topic_back() -> None:
+    """A queue of which all is hidden shows consumers nothing, and what is sent to it makes its topic."""
+    ends = {("gone", 0): 5, ("partly", 0): 5, ("empty", 0): 3}
+
+    def next_offsets(start: int, _count: int) -> dict[QueueKey, int]:
+        return {} if start else ends
+
+    def deleted_end(topic: str, _queue_id: int) -> int:
+        return {"gone": 5, "partly": 4}.get(topic, 0)
+
+    queues: Any = SimpleNamespace(next_offsets=next_offsets, range_of=lambda *_: (3, 5), deleted_end=deleted_end)
+    broker = Machine(SimNet(), "10.0.0.1").controller()
+    await broker.metadata.learn_queues(queues)
+    assert [topic for topic, _ in ends if broker.topics.select(topic) is not None] == ["partly"]
+
+
 async def test_each_offset_that_the_elected_master_does_not_have_is_forgotten() -> None:
     """Groups that an operator had deleted went on where they had been, once this broker led."""
     offsets, role = ConsumerOffsetManager(), Role()
