@@ -245,6 +245,15 @@ def test_who_ends_in_each_of_its_starts_is_not_waited_for_without_end() -> None:
     assert plan.plan.peers[1].unknown_before_s == 0
 
 
+def test_the_only_peer_waits_for_nobody_and_is_not_named_as_one_that_is_waited_for() -> None:
+    """Wherever its log begins, the empty one here begins like that."""
+    plan = Plan("only")
+    plan.own_end = 0
+    plan.answer("only", PeerState.LONGER, end=300)
+    assert plan.plan.refusal.endswith("(up to 300), which are fetched first")
+    assert plan.takes_from("only")
+
+
 def test_who_is_waited_for_before_anything_is_fetched_is_named() -> None:
     plan = Plan("late", "early", answers_needed=2)
     plan.own_end = 0
