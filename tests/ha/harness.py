@@ -1,6 +1,6 @@
 """Short words for the tests of replication."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import trio
@@ -81,6 +81,7 @@ def start_catch_up(
     on_taken: Callable[[], object] = lambda: None,
     on_open: Callable[[], None] = lambda: None,
     take_tables: TakeTables = has_tables,
+    tables_from: Callable[[], Collection[str]] = tuple,
     began_empty: StoreNote | None = None,
     longer_peers: LongerPeers | None = None,
 ) -> CatchUpService:
@@ -96,7 +97,7 @@ def start_catch_up(
         options=ha_client_options(overlap_size=1000),
         probe_peer=probe_peer,
         chance=lambda: 0.0,
-        hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=on_open, take_tables=take_tables),
+        hooks=CatchUpHooks(refuse_puts, tell_taken, on_open=on_open, take_tables=take_tables, tables_from=tables_from),
         began_empty=began_empty or note_on(SimDisk()),
         longer_peers=longer_peers or longer_peers_on(SimDisk()),
     )

@@ -50,15 +50,28 @@ async def test_a_log_that_is_half_taken_back_takes_no_sends_after_a_restart(
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("told_by", [(), (str(GONE),)], ids=["", "tables are taken of it"])
 async def test_another_that_is_longer_stays_noted_while_one_is_taken_from(
-    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+    told_by: tuple[str, ...], network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """That may take hours; and the next start, if the other one is away then, would not wait for it."""
+    """That may take hours; and the next start, if the other one is away then, would not wait for it.
+
+    With where its log begins and ends, though its tables would be waited for without that.
+    """
     disk, log = SimDisk(), MemoryLog.holding(records(BODIES[:5]))
     await longer_peers_on(disk).note({str(GONE): LogRange(0, 1 << 40)})
     service = await start_master(nursery, network, MemoryLog.holding(PART))
     address, probe = MasterAddress("peer", service.port), Peer(LONGER).probe
-    start_catch_up(nursery, network, log, address, GONE, probe_peer=probe, longer_peers=longer_peers_on(disk))
+    start_catch_up(
+        nursery,
+        network,
+        log,
+        address,
+        GONE,
+        probe_peer=probe,
+        tables_from=lambda: told_by,
+        longer_peers=longer_peers_on(disk),
+    )
     await until(lambda: log.content() == PART)
     disk.power_cut()
     assert longer_peers_on(disk).look() == {str(address): LONGER, str(GONE): LogRange(0, 1 << 40)}
