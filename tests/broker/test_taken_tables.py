@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from errno import ENOSPC
 from math import inf
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic.taken_tables import TakenTables
 from rmqha.broker.tables.metadata import MetadataService
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
+from rmqha.broker.tables.tables_origin import TablesOrigin
 from rmqha.broker.tables.topic_config import TopicConfig
 from rmqha.cli.pages import Page
 from rmqha.cli.verdict import Verdict, judge
@@ -374,3 +376,37 @@ async def test_a_new_pair_lacks_nothing(
         await trio.sleep(30)
         verdicts = [await verdict_of(group.master), await verdict_of(group.whole)]
         assert [(verdict.level, verdict.in_sync) for verdict in verdicts] == [("ok", True)] * 2, verdicts
+
+
+def of_a_slave(*, failure: str = "") -> TakenTables:
+    """Whose store is on a disk of its own, with a table of topics."""
+    mount = SimDisk(latency_s=(0, 0)).mount()
+    mount.makedirs("/store")
+    store: Any = SimpleNamespace(disk=mount, max_offset=100)
+    metadata: Any = SimpleNamespace(had_topics=True, files=SimpleNamespace(lost={}), found=TablesOrigin())
+    taken: Any = SimpleNamespace(
+        failure=failure, are_its_lost=False, rounds=0, taken_at=-inf, taken_to=0, origin=TablesOrigin()
+    )
+    return TakenTables("/store", store, metadata, taken, is_slave=True)
+
+
+@pytest.mark.parametrize("is_joined", [True, False])
+async def test_tables_that_cannot_be_had_are_missed_where_the_log_goes_on_without_them(
+    nursery: trio.Nursery, autojump_clock: MockClock, *, is_joined: bool
+) -> None:
+    """A slave whose master is away has all that this one had."""
+    taken_tables = of_a_slave(failure="nothing answers")
+    nursery.start_soon(taken_tables.run, lambda: is_joined)
+    await trio.sleep(55)
+    assert not taken_tables.lack
+    await trio.sleep(10)
+    assert bool(taken_tables.lack) == is_joined
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("were_lost", [True, False])
+async def test_a_slave_that_notes_itself_what_was_lost_needs_no_other_note(*, were_lost: bool) -> None:
+    """The other one stayed when it had its master's tables, and counted at each start."""
+    taken_tables = of_a_slave()
+    assert await taken_tables.begin(were_lost=were_lost)
+    assert bool(taken_tables.lack) == were_lost

@@ -47,3 +47,31 @@ async def test_who_says_that_it_is_longer_no_more_is_waited_for_only_where_its_t
     )
     answer = await asker.ask(GONE, known=known, takes=takes, are_sends_refused=True)
     assert (answer.state, answer.end, answer.taken_bytes) == (state, end, 0)
+
+
+@pytest.mark.parametrize("are_sends_refused", [True, False])
+@pytest.mark.parametrize("end", [0, len(DATA)])
+async def test_who_has_no_log_tells_its_tables_before_the_first_send_alone(
+    end: int, *, are_sends_refused: bool
+) -> None:
+    """They would undo what clients have decided since."""
+    told = list[MasterAddress]()
+
+    async def probe(_: MasterAddress) -> LogRange:
+        await trio.lowlevel.checkpoint()
+        return LogRange(0, end)
+
+    async def take_tables(peer: MasterAddress, *_: object, **__: object) -> None:
+        await trio.lowlevel.checkpoint()
+        told.append(peer)
+
+    asker = PeerAsker(
+        MemoryLog.holding(DATA),
+        MemoryNetwork(),
+        options=ha_client_options(),
+        probe_peer=probe,
+        before_taking=nothing,
+        take_tables=take_tables,
+    )
+    await asker.ask(GONE, known=PeerState.SETTLED, takes=False, are_sends_refused=are_sends_refused)
+    assert told == ([GONE] if are_sends_refused and end == 0 else [])
