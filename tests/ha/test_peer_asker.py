@@ -2,12 +2,14 @@
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from rmqha.ha.catch_up import PeerAsker
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.replication.catch_up_plan import PeerState
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
+from tests.ha.harness import start_master
 from tests.memory_log import MemoryLog, records
 from tests.settings import ha_client_options
 
@@ -75,3 +77,22 @@ async def test_who_has_no_log_tells_its_tables_before_the_first_send_alone(
     )
     await asker.ask(GONE, known=PeerState.SETTLED, takes=False, are_sends_refused=are_sends_refused)
     assert told == ([GONE] if are_sends_refused and end == 0 else [])
+
+
+async def test_what_was_taken_is_counted_from_where_the_log_begins(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network, log, begin = MemoryNetwork(), MemoryLog(), 3 * MemoryLog().file_size
+    data = records([b"x"] * 4, start=begin)
+    service = await start_master(nursery, network, MemoryLog.holding(data, start=begin))
+
+    async def probe(_: MasterAddress) -> LogRange:
+        await trio.lowlevel.checkpoint()
+        return LogRange(begin, begin + len(data))
+
+    options = ha_client_options()
+    asker = PeerAsker(log, network, options=options, probe_peer=probe, before_taking=nothing, take_tables=nothing)
+    peer = MasterAddress("peer", service.port)
+    answer = await asker.ask(peer, known=PeerState.LONGER, takes=True, are_sends_refused=True)
+    assert (answer.taken_bytes, log.min_offset, log.content()) == (len(data), begin, data)
+    nursery.cancel_scope.cancel()
