@@ -19,6 +19,7 @@ from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
+from rmqha.store.consume_queue_table import QueueKey
 from tests.broker.machines import Machine, ask
 from tests.broker.test_master_link import SLAVE, answering, link_with
 from tests.sim.sim_net import SimNet
@@ -307,6 +308,21 @@ async def told_by(
     async with answering(net, {"commitLogMaxOffset": str(end)}, told_by_a_peer(body)):
         merged = await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None, heard=heard)
         assert merged.failure == ""
+
+
+@pytest.mark.parametrize(("ends", "heard_to", "told_to"), [({("t", 0): 9}, 0, 200), (None, 200, 0)])
+async def test_who_has_more_than_this_log_has_not_followed_it(
+    ends: dict[QueueKey, int] | None, heard_to: int, told_to: int, autojump_clock: MockClock
+) -> None:
+    """Its log goes beyond where this one began to serve, which is later than what others have told."""
+    net, heard = SimNet(), HeardLogs(100)
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    tables = synchronize_with(net, "10.0.0.2", master)
+    async with answering(net, {"commitLogMaxOffset": "200"}, told_by_a_peer(b'{"offsetTable":{"t@g":{0:5}}}')):
+        merged = await tables.merge(
+            "10.0.0.1:10911", is_lost=False, next_offset=None, heard=heard, ends=ends, follows_from=150
+        )
+    assert (merged.failure, heard.heard_to, heard.told_to) == ("", heard_to, told_to)
 
 
 @pytest.mark.parametrize("is_rocketmqs_first", [True, False])
