@@ -612,3 +612,16 @@ async def test_an_operator_who_has_a_master_ask_nobody_has_decided(name: str) ->
     metadata.forget_made_since = lambda: forgotten.append(name)
     await takes_back.forget_loss()
     assert ([*disk.files], forgotten) == ([], [name])
+
+
+async def test_a_note_that_could_not_be_made_at_the_start_is_made_before_tables_are_taken() -> None:
+    disk = SimDisk(latency_s=(0, 0))
+    notes = notes_on(disk)
+    takes_back = taking_back(Tables(), notes=notes, begin=100, had_topics=False)
+    for is_full in (True, False):
+        disk.faults.full = is_full
+        if is_full:
+            await takes_back.note_loss()
+        else:
+            await takes_back.take(PEER, LogRange(0, 100, checks_reports=True), is_longer=False)
+        assert notes.taking.look() != is_full
