@@ -131,6 +131,13 @@ def test_nor_does_a_file_that_expired_show_it(member: LedgerWriter) -> None:
     assert not Position(member.end, Anchor(0, 100, 7)).is_ahead_of(log)
 
 
+def test_files_before_its_end_are_not_opened_to_see_what_it_holds(member: LedgerWriter, other: LedgerWriter) -> None:
+    """They may have expired since they were listed."""
+    log = open_log(str(other.root))
+    other.path(0).unlink()
+    assert Position(member.end).is_ahead_of(log)
+
+
 def test_a_stream_of_spark_4_1_does_not_go_back(member: LedgerWriter, other: LedgerWriter) -> None:
     """It is not told where the last batch ended."""
     at = {"broker": position_at(open_log(str(member.root)), member.end).as_json()}
@@ -211,7 +218,7 @@ def test_the_blank_behind_the_last_record_is_held(tmp_path: Path) -> None:
 def test_an_end_that_a_member_does_not_know_to_be_committed_yet_is_waited_for(
     member: LedgerWriter, other: LedgerWriter, tmp_path: Path
 ) -> None:
-    for end in (other.end, other.offsets[95], other.offsets[95] + 48):
+    for end in (other.end, other.offsets[95], other.offsets[95] + 48, other.offsets[KNOWN + 1]):
         with pytest.raises(StoreError, match=r"knows only what lies before .* try again then"):
             rows(other, endingOffsets=str(end))
         with pytest.raises(StoreError, match="try again then"):
