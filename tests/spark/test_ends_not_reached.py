@@ -145,6 +145,8 @@ def test_a_stream_of_spark_4_1_does_not_go_back(member: LedgerWriter, other: Led
     end = stream.latestOffset()
     with pytest.raises(StoreError, match="Remove the newest file in the directory offsets"):
         stream.partitions(at, end)
+    lenient = parse_options({"path": str(other.root), "failOnDataLoss": "false"})
+    assert UnlimitedStreamReader(lenient, ("physicalOffset",)).partitions(at, end) == []
     other.commit()
     with pytest.raises(StoreError, match="Remove the newest file in the directory offsets"):
         stream.partitions(at, end)
