@@ -10,6 +10,8 @@ pytest.importorskip("pyspark")
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructType
 
+from rmqha.errors import StoreError
+from rmqha.spark.sink import writer as sink_writer
 from rmqha.spark.sink.options import parse_sink_options
 from rmqha.spark.sink.rows import ROW_ID
 from rmqha.spark.sink.writer import RmqhaStreamWriter, RmqhaWriter
@@ -80,3 +82,13 @@ def test_a_table_s_equal_rows_are_told_apart_wherever_they_are(
     ]
     assert len(set().union(*found)) == 2 * 6
     assert ids_of_ticks(one, broker, Task("", 0, 2), monkeypatch) == found[2]
+
+
+def test_executors_with_other_packages_send_nothing(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = parse_sink_options({"addresses": broker.address, "topic": "ticks"})
+    monkeypatch.setattr(sink_writer, "packages", lambda: {"rmqha": "9.9"})
+    writers = [kind(options, SCHEMA, overwrite=False) for kind in (RmqhaWriter, RmqhaStreamWriter)]
+    for writer in writers:
+        with pytest.raises(StoreError, match=r"rmqha is .*, not 9\.9"):
+            ids_of_ticks(writer, broker, Task("one", 0, 0), monkeypatch)
+    assert not any(broker.messages("ticks", queue) for queue in range(8))

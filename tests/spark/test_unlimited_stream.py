@@ -168,3 +168,15 @@ def test_an_older_spark_gets_this_one(log: LogWriter, monkeypatch: pytest.Monkey
     assert not isinstance(source.streamReader(source.schema()), UnlimitedStreamReader)
     monkeypatch.setattr(datasource, "find_spec", lambda _name: None)
     assert isinstance(source.streamReader(source.schema()), UnlimitedStreamReader)
+
+
+def test_executors_with_other_packages_read_nothing(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch's and a stream's: the driver's own may plan splits that theirs take for something else."""
+    monkeypatch.setattr(datasource, "packages", lambda: {"rmqha": "9.9"})
+    source, stream = RmqhaDataSource({"path": str(log.root)}), reader(log.root)
+    batch = source.reader(source.schema())
+    with pytest.raises(StoreError, match=r"rmqha is .*, not 9\.9"):
+        list(batch.read(batch.partitions()[0]))
+    (partition,) = stream.partitions(stream.initialOffset(), stream.latestOffset())
+    with pytest.raises(StoreError, match=r"rmqha is .*, not 9\.9"):
+        list(stream.read(partition))
