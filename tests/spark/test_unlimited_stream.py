@@ -43,6 +43,8 @@ def test_a_first_batch_that_is_repeated_has_the_same_range(log: LogWriter) -> No
     again = reader(log.root, startingOffsets="latest")
     assert offsets_between(again, again.initialOffset(), end) == log.offsets[-2:-1]
     later = stream.latestOffset()
+    assert "from" in end["broker"]
+    assert "from" not in later["broker"], "where a first batch begins, and no other"
     assert offsets_between(stream, end, later) == log.offsets[-1:]
     assert stream.latestOffset() == later, "nothing new is no batch"
 
