@@ -198,6 +198,20 @@ def test_a_new_stream_waits_as_well(log: LogWriter, start: Start, starting: str 
     assert reader.initialOffset()["broker"]["offset"] == log.offsets[first]
 
 
+@pytest.mark.parametrize("is_now", [False, True])
+def test_a_stream_s_batch_ends_where_replicas_do(is_now: bool, log: LogWriter, start: Start) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no limits")
+    from rmqha.spark.limited_stream import RmqhaStreamReader  # noqa: PLC0415 - as above
+
+    master = start(log, ha={"proven_offset": log.offsets[200]})
+    options = {"path": str(log.root), "until": "confirmed", "addresses": master}
+    stream = RmqhaStreamReader(parse_options(options), ("physicalOffset",))
+    if is_now:
+        stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert end["broker"]["offset"] == log.offsets[200]
+
+
 @pytest.mark.parametrize("starting", ["startingTimestamp", "startingOffsets"])
 def test_a_new_stream_begins_nowhere_that_a_failover_may_cut(tmp_path: Path, start: Start, starting: str) -> None:
     """Its first offset would be none any more, and the stream fail; an offset that somebody names is kept to."""

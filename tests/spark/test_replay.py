@@ -191,6 +191,15 @@ def test_more_tasks_than_anybody_could_plan_are_refused(log: LogWriter) -> None:
     assert len(plan_tasks(found, 0, found.end, options=ReadOptions(), split_bytes=1000)) > 100
 
 
+def test_to_stop_at_damage_is_one_task(log: LogWriter) -> None:
+    """Of several, those behind would go on behind it."""
+    found, stop = open_log(str(log.root)), ReadOptions(on_corrupt=OnCorrupt.STOP)
+    for end in (found.end, log.offsets[300]):
+        (whole,) = plan_tasks(found, 0, end, options=stop, split_bytes=1000)
+        assert (whole.splits[0].begin, whole.splits[-1].end, whole.size) == (0, end, end)
+    assert plan_tasks(found, found.end, found.end, options=stop, split_bytes=1000) == []
+
+
 @pytest.mark.parametrize("moved", [0, 1, 2])
 def test_a_run_that_dies_after_its_manifest_is_finished_by_the_next(
     log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
