@@ -467,6 +467,17 @@ def test_a_part_in_which_a_task_found_nothing_is_damage_beside_other_damage(log:
     assert report.corrupt[1:] == expected
 
 
+@pytest.mark.usefixtures("_some_tasks")
+def test_results_may_come_in_any_order(log: LogWriter, tmp_path: Path) -> None:
+    def shuffled(tasks: Tasks) -> Iterator[task.TaskResult]:
+        assert len(tasks) > 3
+        return map(task.run_task, random.Random(1).sample(tasks, len(tasks)))
+
+    report = run(log.root, tmp_path / "out", around=shuffled)
+    assert (report.end, report.corrupt) == (log.end, [])
+    assert offsets(tmp_path / "out") == log.offsets
+
+
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_a_gap_behind_which_nothing_is_to_be_read_is_gone_over(is_empty: bool, tmp_path: Path) -> None:
     """All that was not replayed has expired, and nothing has come since; or only what is before the next file."""
