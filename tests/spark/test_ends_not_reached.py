@@ -12,7 +12,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rmqha.errors import StoreError
-from rmqha.spark import ReadOptions, iter_batches
+from rmqha.spark import ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.datasource import RmqhaReader
 from rmqha.spark.limited_stream import RmqhaStreamReader
@@ -211,7 +211,9 @@ def test_the_blank_behind_the_last_record_is_held(tmp_path: Path) -> None:
     log.append(b"one")
     log.roll()
     assert log.end == 4096
-    assert offsets(tmp_path, ending_offset=4096) == [0]
+    report = ReadReport()
+    assert offsets(tmp_path, report, ending_offset=4096) == [0]
+    assert offsets(tmp_path, starting_offset=report.next) == [], "the next read goes on there"
     assert rows(log, endingOffsets="4096") == [0]
     with pytest.raises(StoreError, match="reading was to end at 4097"):
         rows(log, endingOffsets="4097")

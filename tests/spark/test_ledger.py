@@ -250,6 +250,13 @@ class TestMessages:
                 )
                 assert source.range_of("broker", open_log(str(log.root))) == (log.offsets[50], log.offsets[90])
 
+    def test_a_bound_right_behind_damage_is_an_entry_s(self, log: LedgerWriter) -> None:
+        """It lies a header's length behind damage, and so it was no message's of an entry there."""
+        log.write(log.offsets[57], bytes(log.offsets[58] - log.offsets[57]))
+        messages = [at + 48 for at in log.offsets]
+        assert offsets(log.root, starting_offset=log.offsets[58]) == messages[58:]
+        assert offsets(log.root, starting_offset=messages[58]) == messages[58:]
+
     def test_times_lead_to_messages(self, tmp_path: Path) -> None:
         writer = LedgerWriter(tmp_path)
         messages = [writer.put(bytes(700), stored_ms=1_700_000_000_000 + 1000 * number) for number in range(300)]

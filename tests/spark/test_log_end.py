@@ -153,6 +153,9 @@ def test_a_last_record_that_may_be_torn_is_told(log: LogWriter, caplog: pytest.L
     found = open_log(str(log.root))
     plan_tasks(found, 0, found.end, options=ReadOptions(), split_bytes=1 << 20)
     assert f"is read up to {end}: {told}" in caplog.text
+    caplog.clear()
+    plan_tasks(found, 0, log.offsets[5], options=ReadOptions(), split_bytes=1 << 20)
+    assert not caplog.text, "that is not what ends a read before it"
     list(iter_batches(str(log.root), ReadOptions(ending_offset=log.offsets[5]), report=report))
     assert report.unfinished == ""
     log.append(b"next")
