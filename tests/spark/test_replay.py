@@ -289,6 +289,31 @@ def test_what_a_manifest_names_is_durable_before_it(
         assert str(out / "_rmqha" / file.staged) in synced_before
 
 
+def test_each_step_of_a_commit_is_durable_before_the_next(
+    log: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was staged, the manifest, its name, the files' places; only then is what was staged not there any more."""
+    out = tmp_path / "out"
+    meta, synced = out / "_rmqha", list[tuple[Path, bool, int]]()
+
+    def note(path: str) -> None:
+        assert list(meta.glob("staging-*"))
+        is_committed, places = bool(list(meta.glob("manifest-*"))), [*out.glob("topic=*/*")]
+        synced.append((Path(path), is_committed, len(places)))
+        sync(path)
+
+    for place in ("output", "sink"):
+        monkeypatch.setattr(f"rmqha.spark.replay.{place}.sync", note)
+    report = run(log.root, out)
+    for file in report.files:
+        assert (meta / file.staged / file.path, False, 0) in synced
+    assert (meta / f".{Path(report.manifest or '').name}", False, 0) in synced
+    assert (meta, True, 0) in synced
+    for number, topic in enumerate(sorted({Path(file.path).parent for file in report.files}), 1):
+        assert (out / topic, True, number) in synced, "there is a file of each topic"
+    assert synced[-1] == (out, True, len(report.files))
+
+
 def test_damage_fails_the_job_and_all_of_it_is_named(log: LogWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for victim in (50, 300):
