@@ -12,6 +12,7 @@ import pytest
 from rmqha.errors import CorruptLogError
 from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches, log_end, records
 from rmqha.spark.commit_log import open_log
+from rmqha.spark.segments import SegmentReader
 from tests.spark.logs import LogWriter, record
 from tests.spark.readers import split_offsets
 
@@ -146,6 +147,20 @@ def test_what_is_whole_and_damaged_is_damage_still(tmp_path: Path) -> None:
         rows, report = read(tmp_path, mode)
         assert rows == topics
         assert [damage.start for damage in report.corrupt] == [at]
+
+
+def test_what_is_damaged_up_to_an_end_holds_no_record_before_it(tmp_path: Path) -> None:
+    """As its lengths say, of which a part is the damage; the image in its body is its own."""
+    log = LogWriter(tmp_path)
+    at = log.append(b"whole")
+    damaged = log.end
+    log.write(damaged, data := with_images(damaged, 1))
+    log.write(damaged + 4, bytes(4))
+    opened, end = open_log(str(tmp_path)), damaged + len(data)
+    with SegmentReader(opened.filesystem, opened.segments[0]) as file:
+        assert records.find_record(file, damaged, end=end) == damaged + HEAD
+        assert records.find_next(file, damaged, end=end) is None
+        assert records.find_next(file, at, end=end) == damaged + HEAD, "of one whose lengths lead elsewhere"
 
 
 @pytest.mark.parametrize("stored_ms", [1, T0 + 1_000_000, T0 * 2])

@@ -517,6 +517,8 @@ def test_a_gap_behind_which_nothing_is_to_be_read_is_gone_over(is_empty: bool, t
         log.path(log.end).write_bytes(bytes(log.file_size))
     report = run(log.root, out, read=read, allow_gap=True)
     assert (report.end, report.messages, len(report.corrupt)) == (3 * log.file_size, 0, 1)
+    anchor = json.loads(Path(report.manifest or "").read_text())["anchor"]
+    assert anchor["offset"] == 0, "the last record that was replayed"
     log.end = 3 * log.file_size
     log.append(b"z" * 100)
     assert run(log.root, out).messages == 1

@@ -114,6 +114,11 @@ def test_rows_that_differ_in_any_column_have_two_ids() -> None:
         assert set(ids(*rows)).isdisjoint(ids(*reversed(rows))), column
 
 
+def test_an_id_is_the_same_in_whatever_order_a_map_comes() -> None:
+    pairs = [("a", "1"), ("b", "2")]
+    assert ids({"body": b"x", "properties": pairs}) == ids({"body": b"x", "properties": pairs[::-1]})
+
+
 @pytest.mark.parametrize("column", ["topic", "body", "keys", "tags"])
 def test_a_text_that_is_not_utf_8_is_named_with_its_row(column: str) -> None:
     """Spark's strings may hold any bytes."""

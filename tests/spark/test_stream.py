@@ -378,11 +378,16 @@ def test_files_deleted_after_planning_are_data_loss(log: LogWriter) -> None:
     strict, lenient = reader(log.root), reader(log.root, failOnDataLoss="false")
     start = strict.initialOffset()
     (partition,) = strict.partitions(start, strict.latestOffset(start, ReadAllAvailable()))
+    told = [parse_options({"path": str(log.root), "failOnDataLoss": said}) for said in ("true", "false")]
+    strict_batch, lenient_batch = (RmqhaReader(one, ("physicalOffset",), cores=1) for one in told)
+    (of_batch,) = strict_batch.partitions()
     log.path(0).unlink()
-    with pytest.raises(StoreError, match="deleted before they were read"):
-        list(strict.read(partition))
-    found = [at for batch in lenient.read(partition) for at in batch.column(0).to_pylist()]
-    assert found == [at for at in log.offsets if at >= log.file_size]
+    for read, part in ((strict.read, partition), (strict_batch.read, of_batch)):
+        with pytest.raises(StoreError, match="deleted before they were read"):
+            list(read(part))
+    for read, part in ((lenient.read, partition), (lenient_batch.read, of_batch)):
+        found = [at for batch in read(part) for at in batch.column(0).to_pylist()]
+        assert found == [at for at in log.offsets if at >= log.file_size]
 
 
 def test_a_log_that_was_cut_is_data_loss(log: LogWriter) -> None:
