@@ -9,7 +9,7 @@ import pytest
 from rmqha.codec import java_json
 from rmqha.codec.deleted_topic import DeletedTopic
 from rmqha.errors import CorruptLogError, StoreError
-from rmqha.spark import OnCorrupt, ReadOptions
+from rmqha.spark import OnCorrupt, ReadOptions, ReadReport
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.partitions import plan_tasks
 from tests.spark.logs import LogWriter
@@ -57,6 +57,12 @@ def test_so_it_is_where_the_store_has_a_name_of_what_is_in_one(
     for part in ("commitlog", "config"):
         (tmp_path / part).rename(root / part)
     assert numbers(log, offsets(root / inner)) == REST
+
+
+def test_what_is_not_wanted_is_not_counted_as_deleted(log: LogWriter) -> None:
+    report = ReadReport()
+    assert offsets(log.root, report, topics=("kept",))
+    assert report.deleted == 0
 
 
 def test_any_split_leaves_out_the_same(log: LogWriter) -> None:

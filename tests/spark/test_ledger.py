@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from rmqha.codec.dledger_entry import encode_index
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark import CorruptRange, OnCorrupt, ReadReport, ledger
 from rmqha.spark.commit_log import open_log
@@ -256,6 +257,21 @@ class TestMessages:
         messages = [at + 48 for at in log.offsets]
         assert offsets(log.root, starting_offset=log.offsets[58]) == messages[58:]
         assert offsets(log.root, starting_offset=messages[58]) == messages[58:]
+
+    def test_what_lies_behind_a_damaged_last_entry_is_no_start(self, log: LedgerWriter) -> None:
+        """It is committed, as the index knows, and not written to its end: the log ends with it, not with the file."""
+        last, size = log.offsets[-1], log.end - log.offsets[-1]
+        unit = encode_index(pos=last, size=size, magic=1, index=len(log.offsets) - 1, term=1)
+        (log.member / "index").mkdir()
+        (log.member / "index" / f"{0:020d}").write_bytes(bytes(len(unit) * (len(log.offsets) - 1)) + unit)
+        log.write(last + 200, bytes(size - 200))
+        found = open_log(str(log.root))
+        assert found.end == log.end
+        assert found.start_at(last + 150) == log.end
+        report = ReadReport()
+        assert offsets(log.root, report, on_corrupt=OnCorrupt.SKIP) == [at + 48 for at in log.offsets[:-1]]
+        assert [(damage.start, damage.end) for damage in report.corrupt] == [(last, log.end)]
+        assert report.next == log.end
 
     def test_times_lead_to_messages(self, tmp_path: Path) -> None:
         writer = LedgerWriter(tmp_path)
