@@ -4,6 +4,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +383,20 @@ def test_nothing_that_lies_within_a_claimed_stretch_is_believed(tmp_path: Path) 
     write_units(root, "audit", 0, [(at[0], store.log.end - at[0])])
     write_units(root, "orders", 1, [(at[2], at[4] - at[2])])
     assert pruned(root, "rare") == [at[0], at[2], at[3], at[5]]
+
+
+@pytest.mark.usefixtures("_always")
+def test_nor_is_what_lies_there_between_others_that_are_right(tmp_path: Path) -> None:
+    """Of its queue the first and the last are looked at, which are where they are named."""
+    log = LogWriter(tmp_path / "store")
+    places = {b"orders": [0, 1, 2, 4], b"rare": [0, 1]}
+    for topic in (b"orders", b"orders", b"orders", b"rare", b"rare", b"orders"):
+        log.append(b"x" * 100, topic=topic, queue_id=1, queue_offset=places[topic].pop(0))
+    *before, hidden, also_hidden, last = log.offsets
+    write_units(log.root, "audit", 0, [(before[0] + 10, log.end - before[0] - 10)])
+    bounds = pairwise([*before, hidden, last, log.end])
+    write_units(log.root, "orders", 1, [(one, following - one) for one, following in bounds])
+    assert pruned(log.root, "rare") == [hidden, also_hidden]
 
 
 @pytest.mark.usefixtures("_always")
