@@ -163,6 +163,18 @@ def test_what_is_damaged_up_to_an_end_holds_no_record_before_it(tmp_path: Path) 
         assert records.find_next(file, at, end=end) == damaged + HEAD, "of one whose lengths lead elsewhere"
 
 
+@pytest.mark.parametrize("distance", [(64 << 10) - 1, 64 << 10, (64 << 10) + 1, 192 << 10])
+def test_a_record_is_found_wherever_a_look_ahead_ends(distance: int, tmp_path: Path) -> None:
+    """It is searched for block by block, of 64 KiB, then of 128."""
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    log.append(bytes(300_000))
+    at = log.append(b"next")
+    opened = open_log(str(tmp_path))
+    with SegmentReader(opened.filesystem, opened.segments[0]) as file:
+        assert records.find_record(file, at - distance, end=log.end) == at
+        assert records.find_record(file, at - distance, end=at) is None
+
+
 @pytest.mark.parametrize("stored_ms", [1, T0 + 1_000_000, T0 * 2])
 @pytest.mark.parametrize("name", ["starting_timestamp_ms", "ending_timestamp_ms"])
 def test_no_body_hides_messages_from_a_search_by_time(stored_ms: int, name: str, tmp_path: Path) -> None:
@@ -170,7 +182,7 @@ def test_no_body_hides_messages_from_a_search_by_time(stored_ms: int, name: str,
     log = LogWriter(tmp_path, file_size=4 << 20)
     for number in range(600):
         log.append(bytes(1000), stored_ms=T0 + number * 1000)
-    big = record(log.end, with_images(log.end + HEAD, 12_000, stored_ms=stored_ms)[HEAD:], stored_ms=T0 + 600_000)
+    big = record(log.end, with_images(log.end, 12_000, stored_ms=stored_ms)[HEAD:], stored_ms=T0 + 600_000)
     log.write(log.end, big)
     log.end += len(big)
     for number in range(601, 1200):

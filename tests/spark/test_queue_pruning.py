@@ -411,6 +411,15 @@ def test_a_light_queue_does_not_say_whose_topic_a_message_is_of(tmp_path: Path) 
     assert pruned(root, "rare") == expected
 
 
+def test_a_light_queue_costs_nothing(tmp_path: Path) -> None:
+    """Of messages that another queue names, too: taken for a second claim on them it would have all of them read."""
+    store, report = large_store(tmp_path / "store", count=6000), ReadReport()
+    for number in range(3):
+        write_units(store.log.root, "%LMQ%one", number, store.units[f"common-{number}", number])
+    assert len(offsets(store.log.root, report, topics=("rare",))) == 6
+    assert report.bytes_read < report.bytes_asked_for / 10
+
+
 @pytest.mark.usefixtures("_always")
 def test_files_that_were_put_aside_below_the_queues_are_none(tmp_path: Path) -> None:
     store = make_store(random.Random(8), tmp_path / "store", is_ledger=False)
