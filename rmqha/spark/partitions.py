@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from rmqha.errors import ConfigError, StoreError
+from rmqha.errors import ConfigError, CorruptLogError, StoreError
 from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
 from rmqha.spark.deleted import Deleted
@@ -140,19 +140,29 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
             if fail_on_data_loss:
                 raise StoreError(f"{lost}; {_GO_ON}") from error
             logger.warning("commit_log.data_lost: %r lacks [%d, %d)", task.uri, split.begin, split.end)
+        except CorruptLogError:
+            if not _why_cut(task):  # of a log that was cut it is no damage
+                raise
         if report.corrupt and task.options.on_corrupt is OnCorrupt.STOP:
             break
-    if task.planned_end is not None:
-        try:
-            task.planned_end.check()
-        except StoreError as error:
-            if fail_on_data_loss:
-                raise
-            logger.warning("commit_log.data_lost: rows may be of two logs: %s", error)
+    if why_cut := _why_cut(task):
+        if fail_on_data_loss:
+            raise StoreError(why_cut)
+        logger.warning("commit_log.data_lost: rows may be of two logs: %s", why_cut)
     if pruning.is_possible:
         logger.info("consume_queues.used: %d of %d bytes read", report.bytes_read, report.bytes_asked_for)
     for damage in report.corrupt:
         logger.warning("commit_log.corrupt_skipped: %r: %r", task.uri, damage)
+
+
+def _why_cut(task: LogTask) -> str:
+    """That the log was cut since the scan was planned; empty: it was not, as far as is seen."""
+    try:
+        if task.planned_end is not None:
+            task.planned_end.check()
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def check_still_there(log: CommitLog, begin: Position, *, fail_on_data_loss: bool) -> int:

@@ -11,7 +11,7 @@ from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
 from rmqha.spark import fields
-from rmqha.spark.lane_walk import walk
+from rmqha.spark.lane_walk import Positions, walk
 from rmqha.spark.layout import RECORD_DTYPES
 from rmqha.spark.plausible import plausible
 from rmqha.spark.segments import SegmentReader, as_array
@@ -182,42 +182,54 @@ def _sizes_at(file: SegmentReader, position: int) -> Iterator[int]:
     yield kind.size_of(head)
 
 
-def open_at(file: SegmentReader, position: int, *, end: int) -> int | None:
+def open_at(file: SegmentReader, position: int, *, end: int, log_end: int | None = None) -> int | None:
     """The first real record starting in ``[position, end)``, whatever bodies contain; None: there is none.
 
     The file's first byte is always a start, good or bad: a reader that begins there reports what is wrong with it.
-    Elsewhere, a record image found first could lie inside the body of a record that began earlier, or in the stale
-    bytes of a blank. Then that record or blank is itself found when looking back, and the file is walked from its
-    start, which decides. When nothing found looking back reaches over the image, it is real.
+    Elsewhere, a record image found first could lie inside the body of a record that began earlier, good or damaged, or
+    in the stale bytes of a blank. Where what lies before does not lead to it, record by record, the file is walked from
+    its start, which decides. ``log_end``: where the log ends, if not with the file.
     """
     base = file.segment.base
     if position <= base:
         return base
     found = find_record(file, position, end=end)
-    if found is None or covering(file, position, found) is None:
+    if found is None or _is_led_to(file, found):
         return found
-    at = _walk_to(file, position)
+    limit = file.segment.end if log_end is None else min(file.segment.end, log_end)
+    at = _walk_to(file, position, limit=limit)
     verdict = judge(file, at, check_crc=False)
-    if at >= end or verdict.stop is Stop.BLANK:
-        return None
-    return at if verdict.is_record else find_record(file, at + 1, end=end)
+    if at < end and not verdict.is_record and verdict.stop is not Stop.BLANK:
+        at = find_next(file, at, end=limit) or limit
+        verdict = judge(file, at, check_crc=False)
+    return at if at < end and verdict.is_record else None
+
+
+def _is_led_to(file: SegmentReader, place: int, *, or_over: bool = False) -> bool:
+    """Whether each record or blank, of those that may reach there, ends where the next one begins, by what it says.
+
+    So does one that begins in the body of another, but the first of those. ``or_over``: the last may end behind it.
+    """
+    begins, ends = list[int](), list[int]()
+    for claims, told in _told(file, max(file.segment.base, place - file.segment.reach), end=place, blanks=True):
+        begins += claims.tolist()
+        ends += told.tolist()
+    return bool(ends) and ends[:-1] == begins[1:] and (ends[-1] == place or (or_over and ends[-1] > place))
 
 
 def start_at(file: SegmentReader, position: int, *, end: int) -> int:
-    """As :func:`open_at`, but damage counts as a start, too, and ``end`` if there is none.
+    """As :func:`open_at`, but damage that begins there counts as a start, too, and ``end`` if there is none.
 
     For where a range begins: what is wrong there would be reported by nobody else.
     """
     base = file.segment.base
     if position <= base:
         return base
-    over = covering(file, position, position)
-    if over is None and judge(file, position, check_crc=False).is_record:
-        return position
-    if over is not None and open_at(file, over, end=over + 1) == over:
-        found = open_at(file, position, end=end)
-        return end if found is None else found
-    return min(end, _walk_to(file, position))
+    found = find_record(file, position, end=end)
+    start = end if found is None else found
+    if _is_led_to(file, start, or_over=found is None):
+        return start
+    return min(end, _walk_to(file, position, limit=end))
 
 
 def covering(file: SegmentReader, position: int, found: int) -> int | None:
@@ -235,17 +247,18 @@ def _reach(file: SegmentReader, position: int) -> int:
     return unfinished_body_end(file, position) or judge(file, position, check_crc=False).end
 
 
-def _walk_to(file: SegmentReader, position: int) -> int:
-    """Where a record, blank or damage begins at or after ``position``, on the chain from the file's first byte."""
+def _walk_to(file: SegmentReader, position: int, *, limit: int) -> int:
+    """Where a record, blank or damage begins at or after ``position``, on the chain from the file's first byte.
+
+    What goes on behind damage is looked for up to ``limit``, which is returned if nothing does.
+    """
     at = file.segment.base
     while (at := _hop_to(file, at, position)) < position:
         verdict = judge(file, at, check_crc=False)
         if verdict.is_record or verdict.stop is Stop.BLANK:
             at = verdict.end
         else:
-            reach = _reach(file, at)
-            end = position if reach <= position else file.segment.end
-            at = max(reach, find_next(file, at, end=end) or end)
+            at = max(_reach(file, at), find_next(file, at, end=limit) or limit)
     return at
 
 
@@ -268,10 +281,21 @@ def _hop_to(file: SegmentReader, at: int, position: int) -> int:
 
 
 def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: int = 0) -> Iterator[int]:
-    """Each position in ``[begin, end)`` with a record's magic code that says to lie there; nothing more is sure.
+    """As :func:`_told`, one by one; only what says to end behind ``beyond``.
 
-    Also blanks that end with their file, or begin it, if asked; only what says to end behind ``beyond``. Of many only
-    those that may be what they claim, or, with ``beyond``, are not written to their end.
+    Of many only those that may be what they claim, or, with ``beyond``, are not written to their end.
+    """
+    for starts, ends in _told(file, begin, end=end, blanks=blanks):
+        claims = starts[ends > beyond]
+        if claims.size > _MANY:
+            claims = plausible(file, claims, beyond=beyond or None)
+        yield from claims.tolist()
+
+
+def _told(file: SegmentReader, begin: int, *, end: int, blanks: bool) -> Iterator[tuple[Positions, Positions]]:
+    """Each position in ``[begin, end)`` with a record's magic code that says to lie there, and where it says to end.
+
+    Nothing more is sure. Also blanks that end with their file, or begin it, if asked. Block by block.
     """
     kind = file.segment.record_format
     size = _SCAN_BYTES_MIN  # what is looked for is near as a rule
@@ -293,8 +317,5 @@ def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: 
             fits = (begin + marked + told == file.segment.end) | (begin + marked == file.segment.base)
             starts = np.union1d(starts, marked[fits])
         ends = starts + np.ndarray((count,), ">u4", block[kind.size_at :], strides=(1,))[starts]
-        claims = begin + starts[begin + ends > beyond]
-        if claims.size > _MANY:
-            claims = plausible(file, claims, beyond=beyond or None)
-        yield from claims.tolist()
+        yield begin + starts, begin + ends
         begin, size = begin + count, min(2 * size, _SCAN_BYTES_MAX)

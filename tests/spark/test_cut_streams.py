@@ -1,6 +1,7 @@
 """Streams whose log went on in another way than where they had seen it end; and limits that are less than a record."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no limits")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from rmqha.errors import StoreError
 from rmqha.spark.limited_stream import RmqhaStreamReader
 from rmqha.spark.position import from_json
 from rmqha.spark.source_options import parse_options
@@ -85,3 +87,25 @@ def test_an_end_that_is_within_another_record_since_is_gone_on_behind_it_if_so_t
         at = end
         later.append(log.append(b"later"))
     assert found == later[:-1]
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_a_log_that_is_cut_behind_the_plan_of_a_batch_is_not_told_as_damage(
+    log: LogWriter, caplog: pytest.LogCaptureFixture, *, is_accepted: bool
+) -> None:
+    """Other records lie there since, and none begins where the batch does: an operator would look for a bad disk."""
+    named = {"path": str(log.root), "failOnDataLoss": str(not is_accepted).lower()}
+    stream = RmqhaStreamReader(parse_options(named), ("physicalOffset",))
+    start = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    for _ in range(20):
+        log.append(b"m" * 300)
+    parts = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    cut, before = log.offsets[290], log.end
+    assert cut // log.file_size == before // log.file_size
+    log.write(cut, bytes(before - cut))
+    log.end = cut
+    while log.end < before + 1000:
+        log.append(b"y" * 411)
+    with nullcontext() if is_accepted else pytest.raises(StoreError, match="was cut while it was read"):
+        assert not [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+    assert ("was cut while it was read" in caplog.text) is is_accepted

@@ -295,6 +295,8 @@ def test_each_step_of_a_commit_is_durable_before_the_next(
     """What was staged, the manifest, its name, the files' places; only then is what was staged not there any more."""
     out = tmp_path / "out"
     meta, synced = out / "_rmqha", list[tuple[Path, bool, int]]()
+    with Output(str(out)).locked():
+        pass
 
     def note(path: str) -> None:
         assert list(meta.glob("staging-*"))
@@ -564,6 +566,52 @@ def test_an_output_that_lacks_its_newest_manifests_is_refused(lost: int, log: Lo
             path.unlink()
     run(log.root, out)
     assert offsets(out) == log.offsets
+
+
+def test_an_output_that_lacks_its_oldest_manifest_is_refused(log: LogWriter, tmp_path: Path) -> None:
+    """Who goes by the manifests would not know of those files."""
+    out, manifests = tmp_path / "out", list[Path]()
+    for _ in range(2):
+        manifests.append(Path(run(log.root, out).manifest or ""))
+        for _ in range(50):
+            log.append(b"later", topic=b"orders")
+    manifests[0].unlink()
+    missing = (
+        rf"{manifests[1].name}, but \d files .*/part-.* manifest-\*-{manifests[1].stem.split('-')[1]}.json is missing"
+    )
+    with pytest.raises(StoreError, match=missing):
+        run(log.root, out)
+    for path in out.glob("topic=*/*"):
+        if path.name < f"part-{manifests[1].stem.split('-')[1]}":
+            path.unlink()
+    assert run(log.root, out).messages == 50
+
+
+def test_an_output_and_all_that_leads_to_it_is_durable_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[str]()
+    monkeypatch.setattr(output, "sync", synced.append)
+    with Output(str(tmp_path / "lake" / "orders")).locked():
+        assert synced == [str(tmp_path), str(tmp_path / "lake"), str(tmp_path / "lake" / "orders")]
+    with Output(str(tmp_path / "lake" / "orders")).locked():
+        assert len(synced) == 3
+
+
+def test_a_full_disk_names_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Output(str(tmp_path / "out"))
+    with out.locked():
+        (tmp_path / "out" / "_rmqha" / ".manifest-00000000000000000000-00000000000000000009.json").symlink_to(
+            "/dev/full"
+        )
+        with pytest.raises(StoreError, match=r"\.manifest-.*\.json cannot be written: No space left"):
+            out.commit(0, 9, files=[], manifest=b"{}")
+
+
+def test_a_run_that_failed_at_once_has_made_no_output(log: LogWriter, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no such directory"):
+        run(tmp_path / "typo", tmp_path / "lake")
+    assert run(log.root, tmp_path / "lake" / "orders").messages
 
 
 def test_a_file_that_cannot_be_written_is_named(log: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:

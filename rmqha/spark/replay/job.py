@@ -113,7 +113,7 @@ def _check_apart(options: ReplayOptions) -> None:
     if out.name == "_rmqha":  # a second run would take it for the other directory's notes
         raise ConfigError(f"{out} is named as the notes of an output are: choose another --out")
     for outer in out.parents:
-        if (outer / "_rmqha").is_dir():
+        if (outer / "_rmqha").is_dir() and any(each.name != "lock" for each in (outer / "_rmqha").iterdir()):
             raise ConfigError(f"{out} is in the output {outer}, which would have it twice: choose another --out")
 
 

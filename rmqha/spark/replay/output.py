@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
+from pathlib import Path
 from socket import gethostname
 from typing import Final
 from uuid import uuid4
@@ -29,7 +30,7 @@ from rmqha.errors import StoreError, StoreLockedError
 from rmqha.spark.replay.manifest import Manifest, decode, manifest_name
 from rmqha.spark.replay.paths import partition_directory
 from rmqha.spark.replay.report import OutputFile, UnplacedFilesError
-from rmqha.spark.replay.sink import sync
+from rmqha.spark.replay.sink import sync, writing
 from rmqha.spark.replay.task import TaskResult
 from rmqha.spark.segments import open_filesystem
 
@@ -62,10 +63,14 @@ class Output:
         Raises:
             StoreLockedError: another run is writing here.
         """
-        self._filesystem.create_dir(self._meta, recursive=True)
         if not self._is_local:
+            self._filesystem.create_dir(self._meta, recursive=True)
             yield
             return
+        made = [each for each in (Path(self._meta), *Path(self._meta).parents) if not each.exists()]
+        self._filesystem.create_dir(self._meta, recursive=True)
+        for each in reversed(made):
+            sync(str(each.parent))
         descriptor = os.open(f"{self._meta}/lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,7 +91,7 @@ class Output:
         """The newest run's; None before the first.
 
         Raises:
-            StoreError: a manifest is damaged or missing: one between two others, the newest one, or all of them.
+            StoreError: a manifest is damaged or missing: one between two others, the newest or oldest one, or all.
         """
         infos = self._filesystem.get_file_info(fs.FileSelector(self._meta, allow_not_found=True))
         names = sorted(info.base_name for info in infos if _MANIFEST.fullmatch(info.base_name))
@@ -95,23 +100,33 @@ class Output:
                 raise StoreError(f"{self._meta}: no manifest between {one} and {following}; restore it")
         if names:
             last = self._read(names[-1])
-            self._check_newest(names[-1], last.end.offset)
+            self._check_ends(names[0], names[-1], last.end.offset)
             return last
         for info in self._filesystem.get_file_info(fs.FileSelector(self._root)):
             if info.base_name.startswith("topic="):
                 raise StoreError(f"{info.path} is there, but no manifest: choose another --out, or empty this one")
         return None
 
-    def _check_newest(self, name: str, end: int) -> None:
-        """Files of a later run would be written once more, by other names if the log has grown since."""
+    def _check_ends(self, oldest: str, newest: str, end: int) -> None:
+        """Files of a later run would be written once more, by other names if the log has grown since.
+
+        Those of an earlier one would be unknown to whoever goes by the manifests.
+        """
+        begin = int(oldest.split("-")[1])
         infos = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
-        begins = ((info.path, _PART.fullmatch(info.path.removeprefix(self._root))) for info in infos)
-        later = sorted(path for path, begin in begins if begin and int(begin[1]) >= end)
-        if later:
+        found = ((info.path, _PART.fullmatch(info.path.removeprefix(self._root))) for info in infos)
+        parts = sorted((int(part[1]), path) for path, part in found if part)
+        if later := [path for at, path in parts if at >= end]:
             raise StoreError(
-                f"{self._meta}: the newest manifest is {name}, but {len(later)} files hold what a later run wrote, "
-                f"{later[0]} for one: manifest-{end:020d}-*.json is missing, as in a copy that was made during a run; "
-                "restore it, or, if it is lost, remove those files, which the next run writes anew"
+                f"{self._meta}: the newest manifest is {newest}, but {len(later)} files hold what a later run wrote, "
+                f"{min(later)} for one: manifest-{end:020d}-*.json is missing, as in a copy that was made during a "
+                "run; restore it, or, if it is lost, remove those files, which the next run writes anew"
+            )
+        if earlier := [path for at, path in parts if at < begin]:
+            raise StoreError(
+                f"{self._meta}: the oldest manifest is {oldest}, but {len(earlier)} files hold what an earlier run "
+                f"wrote, {min(earlier)} for one: manifest-*-{begin:020d}.json is missing; restore it, or move those "
+                "files away"
             )
 
     def _read(self, name: str) -> Manifest:
@@ -218,7 +233,7 @@ class Output:
             UnplacedFilesError: it is, but some of its files are not in their places yet.
         """
         temporary, final = f"{self._meta}/.{manifest_name(begin, end)}", self.path_of(begin, end)
-        with self._filesystem.open_output_stream(temporary) as stream:
+        with writing(temporary), self._filesystem.open_output_stream(temporary) as stream:
             stream.write(manifest)
         if self._is_local:
             sync(temporary)
