@@ -209,6 +209,14 @@ async def test_one_way_messages_to_a_new_topic_are_not_held(
         assert broker.store.max_offset > 0
 
 
+@pytest.mark.parametrize("lost", [[], ["consumerOffset.json"]])
+def test_topics_that_are_missing_are_told_of_whatever_else_is_lost(lost: list[str]) -> None:
+    metadata = metadata_on(SimDisk(), TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0))
+    metadata.files.lost.update(dict.fromkeys(lost, "is no table"))
+    metadata.check_found()
+    assert [*metadata.files.lost] == [*lost, "topics.json"]
+
+
 async def test_a_save_that_is_cut_short_is_made_up_for(autojump_clock: MockClock) -> None:
     """The end of a broker cancels the service in the middle of a save: the last save must not take that for done."""
     topics = TopicConfigManager(topic_rules("cluster", "broker"), now_ms=lambda: 0)

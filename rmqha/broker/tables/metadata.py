@@ -215,7 +215,7 @@ class MetadataService:
         A slave has it from its master. A member of a group that elects its master has saved it as well, by the first
         messages that came, and may lead before it has taken over anything.
         """
-        if not self.had_topics and not self.files.lost:
+        if not self.had_topics and TOPICS not in self.files.lost:
             self.files.note_missing(TOPICS)
 
     def forget_made_since(self) -> None:
