@@ -110,7 +110,7 @@ class Output:
     def _check_ends(self, oldest: str, newest: str, end: int) -> None:
         """Files of a later run would be written once more, by other names if the log has grown since.
 
-        Those of an earlier one would be unknown to whoever goes by the manifests.
+        Readers that go by the manifests would not know those of an earlier one.
         """
         begin = int(oldest.split("-")[1])
         infos = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
