@@ -10,7 +10,7 @@ from rmqha.codec.record.entry_scan import scan_entry
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
-from rmqha.spark import fields
+from rmqha.spark import entries, fields
 from rmqha.spark.lane_walk import Positions, walk
 from rmqha.spark.layout import RECORD_DTYPES
 from rmqha.spark.plausible import plausible
@@ -27,6 +27,9 @@ crc32: Final[Callable[..., int]] = _crc32
 _HEAD_SIZE: Final = RECORD_DTYPES[SysFlag.HOSTS_V6].itemsize
 _TAIL_SIZE: Final = 1 + 255 + 2
 _HOP_BYTES: Final = 4 << 20
+_BEFORE_REACH: Final = 4 << 20
+"""Some record begins within, as a rule."""
+_NONE: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
 _ZEROS_BEHIND: Final = 8
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
@@ -206,15 +209,36 @@ def open_at(file: SegmentReader, position: int, *, end: int, log_end: int | None
 
 
 def _is_led_to(file: SegmentReader, place: int, *, or_over: bool = False) -> bool:
-    """Whether each record or blank, of those that may reach there, ends where the next one begins, by what it says.
+    """Whether records or blanks lead there, each of which ends where the next begins, by what it says.
 
-    So does one that begins in the body of another, but the first of those. ``or_over``: the last may end behind it.
+    Such a chain may be of images in one body: so it has to begin with the file, or farther away than a body reaches.
+    ``or_over``: the last one may end behind the place.
     """
-    begins, ends = list[int](), list[int]()
-    for claims, told in _told(file, max(file.segment.base, place - file.segment.reach), end=place, blanks=True):
-        begins += claims.tolist()
-        ends += told.tolist()
-    return bool(ends) and ends[:-1] == begins[1:] and (ends[-1] == place or (or_over and ends[-1] > place))
+    base = file.segment.base
+    far = max(base, place - file.segment.reach)
+    told = [*_told(file, max(base, far - _BEFORE_REACH), end=place, blanks=True)]
+    begins, ends = (
+        (np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*told, strict=True)) if told else _NONE
+    )
+    if not begins.size or begins[0] > far:
+        return False
+    if begins.size == 1 or bool((ends[:-1] == begins[1:]).all()):
+        return bool(ends[-1] == place or (or_over and ends[-1] > place))
+    return _is_led_past_images(begins.tolist(), ends.tolist(), far=far, place=place, or_over=or_over)
+
+
+def _is_led_past_images(begins: list[int], ends: list[int], *, far: int, place: int, or_over: bool) -> bool:
+    """As :func:`_is_led_to`, of places in ascending order of which some are in others' bodies, or damaged."""
+    end_of = dict(zip(begins, ends, strict=True))
+    seen = set[int]()
+    for begin in begins:
+        at = begin
+        while begin <= far and at in end_of and at not in seen:
+            seen.add(at)
+            at = end_of[at]
+        if begin <= far and (at == place or (or_over and at > place)):
+            return True
+    return False
 
 
 def start_at(file: SegmentReader, position: int, *, end: int) -> int:
@@ -268,12 +292,16 @@ def _hop_to(file: SegmentReader, at: int, position: int) -> int:
     Some body may have it walk all of a file for each look at the log's end: record by record that takes seconds.
     """
     kind = file.segment.record_format
-    while at < position and not kind.has_entries:
+    while at < position:
         block = as_array(file.read(at, _HOP_BYTES))
         found = walk(block, at, limit=position - at, record_format=kind)
         if not found.starts.size:
             break
-        _, good = fields.read(block, found.starts, np.diff(found.starts, append=found.end), position=at)
+        sizes = np.diff(found.starts, append=found.end)
+        if kind.has_entries:
+            good = entries.count_good(block, found.starts, sizes, position=at, hold_messages=kind.holds_messages)
+        else:
+            _, good = fields.read(block, found.starts, sizes, position=at)
         at += int(found.starts[good]) if good < found.starts.size else found.end
         if good < found.starts.size:
             break

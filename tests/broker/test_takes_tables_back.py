@@ -196,12 +196,20 @@ async def test_a_longer_log_waits_until_its_peer_says_where_queues_end(
 
 
 OURS, ROCKETMQS = LogRange(0, 100, checks_reports=True), LogRange(0, 100, checks_reports=False)
+BELOW = LogRange(0, 19, checks_reports=True)
 
 
 @pytest.mark.parametrize("lacks", [{"had_topics": False}, {"as_of": 40}, {"lost": {"topics.json": "is gone"}}])
 @pytest.mark.parametrize(
     ("there", "is_required", "is_refused"),
-    [(OURS, True, True), (None, True, True), (ROCKETMQS, True, False), (OURS, False, False), (None, False, False)],
+    [
+        (OURS, True, True),
+        (None, True, True),
+        (ROCKETMQS, True, False),
+        (BELOW, True, False),
+        (OURS, False, False),
+        (None, False, False),
+    ],
 )
 async def test_an_equal_peer_has_20_s_to_say_where_queues_end_or_all_the_time_where_that_is_required(
     there: LogRange | None,
@@ -212,7 +220,7 @@ async def test_an_equal_peer_has_20_s_to_say_where_queues_end_or_all_the_time_wh
     is_refused: bool,
 ) -> None:
     """It took sends 20 s after its start, or at once: places of queues whose messages had expired were given again."""
-    takes_back = taking_back(tables := Tables(), is_required=is_required, **lacks)
+    takes_back = taking_back(tables := Tables(), is_required=is_required, begin=20, **lacks)
     await takes_back.note_loss()
     tables.knows_ends = False
     await trio.sleep(28)  # it stood still
@@ -476,7 +484,7 @@ async def test_a_longer_slave_of_rocketmqs_that_tells_nothing_keeps_nobody_for_e
     """It may lack some tables for good; one of ours is yet to have them."""
     takes_back = taking_back(tables := Tables(), had_topics=False)
     await takes_back.note_loss()
-    for waits_s, is_refused in ((19, True), (2, is_ours)):
+    for waits_s, is_refused in ((0, True), (19, True), (2, is_ours)):
         await trio.sleep(waits_s)
         tables.failures.append("it has none")
         with pytest.raises(RemoteProtocolError, match="it has none") if is_refused else nullcontext():

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no limits")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from rmqha.errors import StoreError
+from rmqha.errors import CorruptLogError, StoreError
 from rmqha.spark.limited_stream import RmqhaStreamReader
 from rmqha.spark.position import from_json
 from rmqha.spark.source_options import parse_options
@@ -109,3 +109,15 @@ def test_a_log_that_is_cut_behind_the_plan_of_a_batch_is_not_told_as_damage(
     with nullcontext() if is_accepted else pytest.raises(StoreError, match="was cut while it was read"):
         assert not [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
     assert ("was cut while it was read" in caplog.text) is is_accepted
+
+
+def test_damage_is_damage_though_the_log_was_cut_behind_it(log: LogWriter) -> None:
+    """Nothing would have named it, nor the rows of its split behind it."""
+    stream = RmqhaStreamReader(parse_options({"path": str(log.root), "failOnDataLoss": "false"}), ("physicalOffset",))
+    start = stream.initialOffset()
+    parts = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    log.write(log.offsets[3] + 88, b"\x7f")
+    cut = log.offsets[-1]
+    log.write(cut, bytes(log.end - cut))
+    with pytest.raises(CorruptLogError, match=f"at physical offset {log.offsets[3]}"):
+        list(stream.read(parts[0]))

@@ -174,6 +174,10 @@ class TakesTablesBack:
         now = trio.current_time()
         return now < self._heard_since.setdefault(str(peer), now) + _WAITS_S
 
+    def _may_tell(self, there: LogRange | None) -> bool:
+        """Not a RocketMQ slave, which may lack tables for good, nor who cannot come to this log. None: who knows."""
+        return there is None or (there.checks_reports and there.max_offset >= self._store.min_offset)
+
     async def _take_of_empty(self, peer: MasterAddress) -> None:
         """It may have its tables still."""
         is_needed = self._lacks_tables or self._are_older
@@ -192,7 +196,7 @@ class TakesTablesBack:
             with suppress(StoreWriteError):
                 await self._older_note.make_in_thread()
         has_ends = there is not None and await self._learn_ends(peer, there)
-        is_needed = not is_longer and self._is_required and _may_tell(there)
+        is_needed = not is_longer and self._is_required and self._may_tell(there)
         if not has_ends and (is_needed or self._is_early(peer)):  # who is busy for a moment says nothing
             raise RemoteProtocolError(self._why_untold(peer) if there is None else _WITHOUT_ENDS)
         ends = None if is_longer or there is None else await self._ends_before(there.max_offset)
@@ -215,7 +219,7 @@ class TakesTablesBack:
         try:
             await self._take_all(peer, there, is_longer=is_longer)
         except RemoteProtocolError as error:
-            is_needed = (is_longer or (self._is_required and self._are_lost)) and _may_tell(there)
+            is_needed = (is_longer or (self._is_required and self._are_lost)) and self._may_tell(there)
             if is_needed or self._is_early(peer):
                 raise
             if str(error) != self._told_why:
@@ -393,8 +397,3 @@ class TakesTablesBack:
                             self._lacks_tables = self._are_lost = self._are_older = False
                             metadata.forget_made_since()
             await trio.sleep(_SAVED_AGAIN_S)
-
-
-def _may_tell(there: LogRange | None) -> bool:
-    """A RocketMQ slave may lack some tables for good; None: whose log that is, is not known."""
-    return there is None or there.checks_reports
