@@ -514,6 +514,14 @@ def test_what_is_deleted_again_includes_what_was() -> None:
     assert deleted.find("a") == DeletedTopic(2000, {0: 5, 1: 9})
 
 
+def test_what_was_deleted_here_stays_so_whoever_tells_of_the_topic() -> None:
+    """A peer whose log ends earlier deleted what it had of it: that says nothing of what lies behind."""
+    deleted = DeletedTopics()
+    deleted.add("a", {0: 5, 1: 9}, before=1000)
+    deleted.merge("a", DeletedTopic(300, {0: 3, 2: 4}), log_end=400)
+    assert deleted.find("a") == DeletedTopic(1000, {0: 5, 1: 9, 2: 4})
+
+
 @pytest.mark.parametrize("value", [[], {"a": {}}, {"a/b": {"before": 0, "queues": {}}}, {"a": {"before": -1}}])
 def test_what_is_no_table_is_refused(value: object) -> None:
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
