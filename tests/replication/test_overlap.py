@@ -106,6 +106,18 @@ def test_a_full_file_is_compared_up_to_its_own_blank() -> None:
         assert (found.own_end, found.comparable_end, found.boundary) == (FILE, blank_at + 8, FILE)
 
 
+def test_a_blank_in_a_body_that_begins_far_before_it_is_not_the_logs() -> None:
+    """The record that holds it begins several steps of the search earlier: what is behind it was not compared."""
+    file_size = 1 << 20
+    log = first = record(0, b"first")
+    log += forged(len(log), lambda _: b"x" * 300_000, a_record, lambda at: encode_blank(file_size - at))
+    blank_at = len(log)
+    log += encode_blank(file_size - blank_at) + bytes(file_size - blank_at - 8)
+    for overlap_size in (1, 1000, file_size - blank_at):
+        found = search(memoryview(log), 0, file_size=file_size, overlap_size=overlap_size)
+        assert (found.first_report, found.comparable_end, found.boundary) == (len(first), blank_at + 8, file_size)
+
+
 def test_where_a_log_that_is_cut_short_ends_no_blank_in_a_body_matters() -> None:
     log = record(0, b"first")
     log += forged(len(log), a_record, a_blank, lambda _: b"x" * 300)
