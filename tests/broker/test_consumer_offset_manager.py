@@ -101,6 +101,18 @@ async def test_what_is_forgotten_is_on_no_hosts_account(limit: str, how: str, mo
     assert added == [added[0]] * 3
 
 
+async def test_what_the_master_has_as_well_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a group committed here is farther than the master knows: it would go on at the master's place."""
+    monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 3)
+    offsets = ConsumerOffsetManager()
+    offsets.commit_offset("here", "t", 0, offset=5)
+    offsets.commit_offset("g", "t", 0, offset=9)
+    told = {"t@g": {0: 7}, "u@g": {0: 1, 1: 1}}
+    await offsets.make_room_for(told)
+    await offsets.merge_from_master(told)
+    assert offsets.to_json()["offsetTable"] == {"t@g": {0: 9}, "u@g": {0: 1, 1: 1}}
+
+
 @pytest.mark.parametrize("how", ["the group is removed", "its queues begin anew"])
 @pytest.mark.parametrize("limit", ["ENTRIES_MAX", "TABLE_SIZE_MAX"])
 async def test_what_is_forgotten_gives_back_its_room(limit: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:

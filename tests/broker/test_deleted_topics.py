@@ -480,6 +480,17 @@ def test_what_another_masters_log_holds_no_more_stays_deleted_as_long_as_ours_do
     assert (queues.deleted, list(queues.missing)) == ({}, [])
 
 
+def test_what_one_master_has_forgotten_stays_deleted_under_another_that_has_not() -> None:
+    """That one's log began later than this one, too; and it was no master when the topic was deleted."""
+    deleted, queues = DeletedTopics(), ConsumeQueueTable(OsDisk(), "nowhere", file_size=200)
+    deleted.connect(queues, log_begins_at=lambda: 0)
+    deleted.replace({"a": DeletedTopic(1000, {0: 5})})
+    deleted.replace({}, forgotten_before=1000)
+    deleted.replace({}, forgotten_before=300)
+    assert (queues.deleted, list(queues.missing)) == ({("a", 0): DeletedQueue(5, 1000)}, [])
+    assert deleted.to_json()["deletedBefore"] == 1000
+
+
 def test_a_topic_made_again_can_be_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queues are remembered once: one with more than half of all was refused until the log's files had gone."""
     monkeypatch.setattr(topic_config_manager, "DELETED_QUEUES_MAX", 4)
