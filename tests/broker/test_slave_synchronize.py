@@ -15,7 +15,7 @@ from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.offset_table import CHANGED_OFFSETS, OffsetTable, decode_offsets
-from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
+from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -265,6 +265,18 @@ async def test_deliveries_of_a_peer_count_once_the_log_reaches_its_end_of_afterw
         tables = synchronize_with(net, "10.0.0.2", master)
         assert (await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None)).failure == ""
     assert taken == [({3: 17}, 600)]
+
+
+async def test_how_far_a_peer_was_with_half_messages_does_not_count(autojump_clock: MockClock) -> None:
+    """The log tells that; half messages that are to come from there, or were put here since, would not be checked."""
+    net = SimNet()
+    master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
+    own = {f"{topic}@{CONSUMER_GROUP}": {"0": 7} for topic in (HALF_TOPIC, OP_TOPIC)}
+    offsets = json.dumps({"offsetTable": own | {"t@g": {"0": 5}}}).encode()
+    async with answering(net, ENDS_AT_0, told_by_a_peer(offsets)):
+        tables = synchronize_with(net, "10.0.0.2", master)
+        assert (await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None)).failure == ""
+    assert master.offsets.to_json()["offsetTable"] == {"t@g": {0: 5}}
 
 
 async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(autojump_clock: MockClock) -> None:
