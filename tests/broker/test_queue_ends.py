@@ -125,6 +125,17 @@ async def test_a_queue_goes_on_behind_an_end_that_is_learned_unless_it_has_begun
         assert await place("silent") == 4
 
 
+async def test_a_queue_that_shows_messages_goes_on_behind_these_whatever_is_told(autojump_clock: MockClock) -> None:
+    """It was made again: consumers would be sent over the places between."""
+    async with running(SimDisk().mount()) as store:
+        await put(store, message(topic="begun"))
+        await trio.sleep(1)
+        assert store.queues.range_of("begun", 0) == (0, 1)
+        QueueEnds(store).learn({("begun", 0): 3})
+        (placed,) = await put(store, message(topic="begun"))
+        assert placed.queue_offset == 1
+
+
 async def test_no_end_falls_below_what_is_deleted_or_has_gone(autojump_clock: MockClock) -> None:
     """A number would be given twice."""
     async with running(SimDisk().mount(), is_slave=True) as store:
