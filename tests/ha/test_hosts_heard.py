@@ -1,5 +1,6 @@
 """HAService.hosts_heard: from where those come to the HA port that may be slaves."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -56,4 +57,21 @@ async def test_strangers_that_speak_something_else_are_not_heard_and_few_hosts_a
         slave.stream.close()
         await settle()
     assert len(service.hosts_heard()) == 256
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_host_that_spoke_the_longest_time_ago_is_forgotten_first(
+    nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave that comes again and again was forgotten for strangers that came once."""
+    monkeypatch.setattr("rmqha.ha.ha_service._HOSTS_MAX", 2)
+    network = MemoryNetwork()
+    service = await start_master(nursery, network, MemoryLog())
+    for number in (1, 2, 1, 3):
+        network.host = f"10.0.0.{number}"
+        slave = await RawSlave.connect(nursery, network, service.port)
+        await slave.send(bytes(1))
+        slave.stream.close()
+        await settle()
+    assert service.hosts_heard() == {"10.0.0.1", "10.0.0.3"}
     nursery.cancel_scope.cancel()

@@ -17,6 +17,7 @@ from rmqha.store.log_cut import LogCut, cut_log, plan_cut
 from rmqha.store.log_reader import LogReader
 from rmqha.store.os_disk import OsDisk
 from tests import stores
+from tests.memory_log import record
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDisk
 from tests.store.golden import open_store, queues_of
@@ -234,6 +235,15 @@ def test_a_file_that_was_cut_short_is_made_whole_by_the_page(
     store.load()
     assert store.max_offset == last
     store.close()
+
+
+def test_a_file_that_lacks_much_is_made_just_as_long_as_the_others(tmp_path: Path) -> None:
+    """It is filled piece by piece; one that is too long by then is refused at the next start."""
+    path, data, file_size = tmp_path / "commitlog" / f"{0:020d}", record(0, b"kept"), (5 << 20) // 2
+    path.parent.mkdir()
+    path.write_bytes(data + bytes(100))
+    cut_log(OsDisk(), str(tmp_path), str(path.parent), offset=len(data), file_size=file_size)
+    assert path.read_bytes() == data.ljust(file_size, b"\0")
 
 
 def test_a_file_alone_that_is_full_is_sound(root: Path) -> None:
