@@ -164,6 +164,20 @@ async def test_files_go_when_the_log_has_none_of_their_messages(autojump_clock: 
         assert len(await offsets_of(store, uniq_key(199))) == 1
 
 
+async def test_a_file_stays_for_those_of_its_messages_that_the_log_has(autojump_clock: MockClock) -> None:
+    """A segment goes in the midst of what is in one file: the rest of its messages was not found by their keys."""
+    async with running(SimDisk().mount(), max_index_num=11) as store:
+        written = [(await put(store, keyed(number)))[0].wrote_offset for number in range(60)]
+        await indexed(store)
+        await store.commit_log.files.delete_first_in_thread()
+        await trio.sleep(30)
+        first = headers_of(store)[0]
+        assert first.begin_phy_offset < store.min_offset <= first.end_phy_offset
+        for number, offset in enumerate(written):
+            if offset >= store.min_offset:
+                assert await offsets_of(store, uniq_key(number)) == [offset]
+
+
 async def test_a_file_that_is_read_while_it_is_deleted_does_not_stay_open(autojump_clock: MockClock) -> None:
     """Nobody else would close it: what it takes of the disk would be gone until the broker stops."""
     async with running(SimDisk().mount(), max_index_num=8) as store:
