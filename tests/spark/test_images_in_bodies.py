@@ -135,6 +135,37 @@ def test_a_record_that_becomes_whole_between_two_looks_is_read(tmp_path: Path, m
                 assert open_log(str(tmp_path)).end in {log.end, log.end + len(whole)}
 
 
+def test_a_record_whose_head_is_seen_last_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One look of many bytes may have the first of them from before a write, and the others from behind it."""
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    log.append(b"good")
+    at, whole = log.end, with_images(log.end, 20)
+    log.write(at, bytes(HEAD) + whole[HEAD:])
+    log.end += len(whole)
+    really = records.find_record
+
+    def late(*arguments: Any, **more: Any) -> int | None:
+        found = really(*arguments, **more)
+        log.write(at, whole)
+        return found
+
+    monkeypatch.setattr(log_end, "find_record", late)
+    opened = open_log(str(tmp_path))
+    assert opened.end == log.end, "not within it, where its last image ends"
+
+
+@pytest.mark.parametrize("properties", [b"", b"TAGS\x01TagA"])
+def test_a_damaged_record_that_ends_with_a_zero_is_whole(properties: bytes, tmp_path: Path) -> None:
+    """As all do that have no properties: what follows shows it, and its body need not be passed over."""
+    log = LogWriter(tmp_path)
+    at = log.append(b"body" * 100, properties=properties)
+    log.append(b"later")
+    log.write(at + 84, (200).to_bytes(4, "big"))  # its body's length, of 400
+    opened = open_log(str(tmp_path))
+    with SegmentReader(opened.filesystem, opened.segments[0]) as file:
+        assert records.unfinished_body_end(file, at) == 0
+
+
 def test_what_is_whole_and_damaged_is_damage_still(tmp_path: Path) -> None:
     """And what its body holds is none of the log, as its lengths lead to where that goes on."""
     log = LogWriter(tmp_path, file_size=1 << 20)
