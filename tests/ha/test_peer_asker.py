@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rmqha.ha.catch_up import PeerAsker
-from rmqha.ha.ha_client import MasterAddress
+from rmqha.ha.catch_up import PeerAsker, TakeTables
+from rmqha.ha.ha_client import MasterAddress, ProbeMaster
 from rmqha.replication.catch_up_plan import PeerState
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork
@@ -19,6 +19,18 @@ GONE = MasterAddress("gone", 1)
 
 async def nothing(*_: object, **__: object) -> None:
     await trio.lowlevel.checkpoint()
+
+
+def asker_of(probe: ProbeMaster, take_tables: TakeTables = nothing) -> PeerAsker:
+    """Of a log that holds ``DATA``; nothing is connected to."""
+    return PeerAsker(
+        MemoryLog.holding(DATA),
+        MemoryNetwork(),
+        options=ha_client_options(),
+        probe_peer=probe,
+        before_taking=nothing,
+        take_tables=take_tables,
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,14 +51,7 @@ async def test_who_says_that_it_is_longer_no_more_is_waited_for_only_where_its_t
         await trio.lowlevel.checkpoint()
         return LogRange(0, len(DATA))
 
-    asker = PeerAsker(
-        MemoryLog.holding(DATA),
-        MemoryNetwork(),
-        options=ha_client_options(),
-        probe_peer=probe,
-        before_taking=nothing,
-        take_tables=nothing,
-    )
+    asker = asker_of(probe)
     answer = await asker.ask(GONE, known=known, takes=takes, are_sends_refused=True)
     assert (answer.state, answer.end, answer.taken_bytes) == (state, end, 0)
 
@@ -67,14 +72,7 @@ async def test_who_has_no_log_tells_its_tables_before_the_first_send_alone(
         await trio.lowlevel.checkpoint()
         told.append(peer)
 
-    asker = PeerAsker(
-        MemoryLog.holding(DATA),
-        MemoryNetwork(),
-        options=ha_client_options(),
-        probe_peer=probe,
-        before_taking=nothing,
-        take_tables=take_tables,
-    )
+    asker = asker_of(probe, take_tables)
     await asker.ask(GONE, known=PeerState.SETTLED, takes=False, are_sends_refused=are_sends_refused)
     assert told == ([GONE] if are_sends_refused and end == 0 else [])
 
