@@ -163,7 +163,7 @@ class _SplitDecoder:
         start = None if kept is None else kept.start
         if start is not None and start < self._split.end and judge(file, start, check_crc=False).is_record:
             return start
-        return open_at(file, self._split.begin, end=self._split.end, log_end=self._split.log_end)
+        return open_at(file, self._split.begin, end=self._split.end)
 
     def _read_kept(self, file: SegmentReader, position: int, kept: Kept) -> Generator[pa.RecordBatch, None, int]:
         """As :meth:`_read`, to the split's end; what need not be read is passed over, if the log goes on behind it.

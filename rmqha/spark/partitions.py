@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
-from rmqha.spark.commit_log import CommitLog, open_log, without_range
+from rmqha.spark.commit_log import CommitLog, without_range
 from rmqha.spark.decoder import Split, decode
 from rmqha.spark.deleted import Deleted
 from rmqha.spark.options import SPLIT_BYTES, OnCorrupt, ReadOptions
@@ -141,9 +141,9 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
                 raise StoreError(f"{lost}; {_GO_ON}") from error
             logger.warning("commit_log.data_lost: %r lacks [%d, %d)", task.uri, split.begin, split.end)
         except CorruptLogError as error:
-            if not _why_cut(task) or _is_there(task, error.offset):  # of a log that was cut it is no damage
-                raise
-            logger.warning("commit_log.data_lost: %r lacks what is left of [%d, %d)", task.uri, split.begin, split.end)
+            if fail_on_data_loss and (why_cut := _why_cut(task)):  # what lies there since is no damage
+                raise StoreError(why_cut) from error
+            raise
         if report.corrupt and task.options.on_corrupt is OnCorrupt.STOP:
             break
     if why_cut := _why_cut(task):
@@ -154,12 +154,6 @@ def read_task(task: LogTask, report: ReadReport, *, fail_on_data_loss: bool = Tr
         logger.info("consume_queues.used: %d of %d bytes read", report.bytes_read, report.bytes_asked_for)
     for damage in report.corrupt:
         logger.warning("commit_log.corrupt_skipped: %r: %r", task.uri, damage)
-
-
-def _is_there(task: LogTask, damage: int) -> bool:
-    """Whether the log, as it is by now, comes to the place of this damage: then it is not for a cut."""
-    log = open_log(task.uri)
-    return damage < log.end and log.start_at(damage) == damage
 
 
 def _why_cut(task: LogTask) -> str:

@@ -10,8 +10,8 @@ from rmqha.codec.record.entry_scan import scan_entry
 from rmqha.codec.record.layout import SysFlag
 from rmqha.codec.record.scan import Scan, Stop, scan_records
 from rmqha.errors import StoreError
-from rmqha.spark import entries, fields
-from rmqha.spark.lane_walk import Positions, walk
+from rmqha.spark import fields
+from rmqha.spark.lane_walk import walk
 from rmqha.spark.layout import RECORD_DTYPES
 from rmqha.spark.plausible import plausible
 from rmqha.spark.segments import SegmentReader, as_array
@@ -27,9 +27,6 @@ crc32: Final[Callable[..., int]] = _crc32
 _HEAD_SIZE: Final = RECORD_DTYPES[SysFlag.HOSTS_V6].itemsize
 _TAIL_SIZE: Final = 1 + 255 + 2
 _HOP_BYTES: Final = 4 << 20
-_BEFORE_REACH: Final = 4 << 20
-"""Some record begins within, as a rule."""
-_NONE: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
 _ZEROS_BEHIND: Final = 8
 _SCAN_BYTES_MIN: Final = 64 << 10
 _SCAN_BYTES_MAX: Final = 4 << 20
@@ -185,75 +182,42 @@ def _sizes_at(file: SegmentReader, position: int) -> Iterator[int]:
     yield kind.size_of(head)
 
 
-def open_at(file: SegmentReader, position: int, *, end: int, log_end: int | None = None) -> int | None:
+def open_at(file: SegmentReader, position: int, *, end: int) -> int | None:
     """The first real record starting in ``[position, end)``, whatever bodies contain; None: there is none.
 
     The file's first byte is always a start, good or bad: a reader that begins there reports what is wrong with it.
-    Elsewhere, a record image found first could lie inside the body of a record that began earlier, good or damaged, or
-    in the stale bytes of a blank. Where what lies before does not lead to it, record by record, the file is walked from
-    its start, which decides. ``log_end``: where the log ends, if not with the file.
+    Elsewhere, a record image found first could lie inside the body of a record that began earlier, or in the stale
+    bytes of a blank. Then that record or blank is itself found when looking back, and the file is walked from its
+    start, which decides. When nothing found looking back reaches over the image, it is real.
     """
     base = file.segment.base
     if position <= base:
         return base
     found = find_record(file, position, end=end)
-    if found is None or _is_led_to(file, found):
+    if found is None or covering(file, position, found) is None:
         return found
-    limit = file.segment.end if log_end is None else min(file.segment.end, log_end)
-    at = _walk_to(file, position, limit=limit)
+    at = _walk_to(file, position)
     verdict = judge(file, at, check_crc=False)
-    if at < end and not verdict.is_record and verdict.stop is not Stop.BLANK:
-        at = find_next(file, at, end=limit) or limit
-        verdict = judge(file, at, check_crc=False)
-    return at if at < end and verdict.is_record else None
-
-
-def _is_led_to(file: SegmentReader, place: int, *, or_over: bool = False) -> bool:
-    """Whether records or blanks lead there, each of which ends where the next begins, by what it says.
-
-    Such a chain may be of images in one body: so it has to begin with the file, or farther away than a body reaches.
-    ``or_over``: the last one may end behind the place.
-    """
-    base = file.segment.base
-    far = max(base, place - file.segment.reach)
-    told = [*_told(file, max(base, far - _BEFORE_REACH), end=place, blanks=True)]
-    begins, ends = (
-        (np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*told, strict=True)) if told else _NONE
-    )
-    if not begins.size or begins[0] > far:
-        return False
-    if begins.size == 1 or bool((ends[:-1] == begins[1:]).all()):
-        return bool(ends[-1] == place or (or_over and ends[-1] > place))
-    return _is_led_past_images(begins.tolist(), ends.tolist(), far=far, place=place, or_over=or_over)
-
-
-def _is_led_past_images(begins: list[int], ends: list[int], *, far: int, place: int, or_over: bool) -> bool:
-    """As :func:`_is_led_to`, of places in ascending order of which some are in others' bodies, or damaged."""
-    end_of = dict(zip(begins, ends, strict=True))
-    seen = set[int]()
-    for begin in begins:
-        at = begin
-        while begin <= far and at in end_of and at not in seen:
-            seen.add(at)
-            at = end_of[at]
-        if begin <= far and (at == place or (or_over and at > place)):
-            return True
-    return False
+    if at >= end or verdict.stop is Stop.BLANK:
+        return None
+    return at if verdict.is_record else find_record(file, at + 1, end=end)
 
 
 def start_at(file: SegmentReader, position: int, *, end: int) -> int:
-    """As :func:`open_at`, but damage that begins there counts as a start, too, and ``end`` if there is none.
+    """As :func:`open_at`, but damage counts as a start, too, and ``end`` if there is none.
 
     For where a range begins: what is wrong there would be reported by nobody else.
     """
     base = file.segment.base
     if position <= base:
         return base
-    found = find_record(file, position, end=end)
-    start = end if found is None else found
-    if _is_led_to(file, start, or_over=found is None):
-        return start
-    return min(end, _walk_to(file, position, limit=end))
+    over = covering(file, position, position)
+    if over is None and judge(file, position, check_crc=False).is_record:
+        return position
+    if over is not None and open_at(file, over, end=over + 1) == over:
+        found = open_at(file, position, end=end)
+        return end if found is None else found
+    return min(end, _walk_to(file, position))
 
 
 def covering(file: SegmentReader, position: int, found: int) -> int | None:
@@ -271,18 +235,17 @@ def _reach(file: SegmentReader, position: int) -> int:
     return unfinished_body_end(file, position) or judge(file, position, check_crc=False).end
 
 
-def _walk_to(file: SegmentReader, position: int, *, limit: int) -> int:
-    """Where a record, blank or damage begins at or after ``position``, on the chain from the file's first byte.
-
-    What goes on behind damage is looked for up to ``limit``, which is returned if nothing does.
-    """
+def _walk_to(file: SegmentReader, position: int) -> int:
+    """Where a record, blank or damage begins at or after ``position``, on the chain from the file's first byte."""
     at = file.segment.base
     while (at := _hop_to(file, at, position)) < position:
         verdict = judge(file, at, check_crc=False)
         if verdict.is_record or verdict.stop is Stop.BLANK:
             at = verdict.end
         else:
-            at = max(_reach(file, at), find_next(file, at, end=limit) or limit)
+            reach = _reach(file, at)
+            end = position if reach <= position else file.segment.end
+            at = max(reach, find_next(file, at, end=end) or end)
     return at
 
 
@@ -292,16 +255,12 @@ def _hop_to(file: SegmentReader, at: int, position: int) -> int:
     Some body may have it walk all of a file for each look at the log's end: record by record that takes seconds.
     """
     kind = file.segment.record_format
-    while at < position:
+    while at < position and not kind.has_entries:
         block = as_array(file.read(at, _HOP_BYTES))
         found = walk(block, at, limit=position - at, record_format=kind)
         if not found.starts.size:
             break
-        sizes = np.diff(found.starts, append=found.end)
-        if kind.has_entries:
-            good = entries.count_good(block, found.starts, sizes, position=at, hold_messages=kind.holds_messages)
-        else:
-            _, good = fields.read(block, found.starts, sizes, position=at)
+        _, good = fields.read(block, found.starts, np.diff(found.starts, append=found.end), position=at)
         at += int(found.starts[good]) if good < found.starts.size else found.end
         if good < found.starts.size:
             break
@@ -309,21 +268,10 @@ def _hop_to(file: SegmentReader, at: int, position: int) -> int:
 
 
 def _claims(file: SegmentReader, begin: int, *, end: int, blanks: bool, beyond: int = 0) -> Iterator[int]:
-    """As :func:`_told`, one by one; only what says to end behind ``beyond``.
+    """Each position in ``[begin, end)`` with a record's magic code that says to lie there; nothing more is sure.
 
-    Of many only those that may be what they claim, or, with ``beyond``, are not written to their end.
-    """
-    for starts, ends in _told(file, begin, end=end, blanks=blanks):
-        claims = starts[ends > beyond]
-        if claims.size > _MANY:
-            claims = plausible(file, claims, beyond=beyond or None)
-        yield from claims.tolist()
-
-
-def _told(file: SegmentReader, begin: int, *, end: int, blanks: bool) -> Iterator[tuple[Positions, Positions]]:
-    """Each position in ``[begin, end)`` with a record's magic code that says to lie there, and where it says to end.
-
-    Nothing more is sure. Also blanks that end with their file, or begin it, if asked. Block by block.
+    Also blanks that end with their file, or begin it, if asked; only what says to end behind ``beyond``. Of many only
+    those that may be what they claim, or, with ``beyond``, are not written to their end.
     """
     kind = file.segment.record_format
     size = _SCAN_BYTES_MIN  # what is looked for is near as a rule
@@ -345,5 +293,8 @@ def _told(file: SegmentReader, begin: int, *, end: int, blanks: bool) -> Iterato
             fits = (begin + marked + told == file.segment.end) | (begin + marked == file.segment.base)
             starts = np.union1d(starts, marked[fits])
         ends = starts + np.ndarray((count,), ">u4", block[kind.size_at :], strides=(1,))[starts]
-        yield begin + starts, begin + ends
+        claims = begin + starts[begin + ends > beyond]
+        if claims.size > _MANY:
+            claims = plausible(file, claims, beyond=beyond or None)
+        yield from claims.tolist()
         begin, size = begin + count, min(2 * size, _SCAN_BYTES_MAX)

@@ -13,10 +13,9 @@ from rmqha.errors import CorruptLogError
 from rmqha.spark import OnCorrupt, ReadOptions, ReadReport, iter_batches, log_end, records
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.segments import SegmentReader
-from tests.spark.logs import LedgerWriter, LogWriter, record
+from tests.spark.logs import LogWriter, record
 from tests.spark.readers import split_offsets
 
-SKIPS = ReadOptions(on_corrupt=OnCorrupt.SKIP)
 T0 = 1_700_000_000_000
 HEAD = 88
 
@@ -283,52 +282,3 @@ def test_behind_a_hole_the_log_goes_on_whatever_the_record_before_ends_in(hole: 
     log.append(b"later")
     assert open_log(str(tmp_path)).end == log.end
     assert split_offsets(tmp_path, 1 << 30, on_corrupt=OnCorrupt.SKIP)[0][-1] == log.offsets[-1]
-
-
-def image_at(log: LogWriter | LedgerWriter, at: int) -> bytes:
-    """What a reader takes for a record, or an entry, if it begins to read there."""
-    if isinstance(log, LogWriter):
-        return record(at, b"F" * 50, topic=b"payments")
-    message = record(at + 48, b"F" * 50, topic=b"payments")
-    return struct.pack(">iiqqqiiii", 1, 48 + len(message), 7, 1, at, 0, 0, 0, len(message)) + message
-
-
-def break_one_byte(log: LogWriter | LedgerWriter, at: int, size: int, part: str) -> None:
-    """Of a record that was whole: a reader can still tell where it ends."""
-    message = at + (48 if isinstance(log, LedgerWriter) else 0)
-    places = {"properties": at + size - 27, "own size": message + 1, "crc": message + 8, "body": at + size - 100}
-    log.write(places[part], b"\x7f")
-
-
-@pytest.mark.parametrize("part", ["properties", "own size", "body", "crc"])
-@pytest.mark.parametrize("count", [1, 12, 500])
-@pytest.mark.parametrize("make", [LogWriter, LedgerWriter])
-def test_in_a_damaged_record_s_body_no_split_and_no_batch_begins(
-    make: type[LogWriter] | type[LedgerWriter], count: int, part: str, tmp_path: Path
-) -> None:
-    """A whole read passed over them; who read in parts delivered what any producer had put there."""
-    log = make(tmp_path, file_size=1 << 18)
-    append = log.put if isinstance(log, LedgerWriter) else log.append
-    for _ in range(5):
-        append(b"before" * 50)
-    at = log.end
-    body = b"z" * 200
-    inside = at + HEAD + (48 if make is LedgerWriter else 0)
-    for _ in range(count):
-        body += image_at(log, inside + len(body))
-    append(body + b"z" * 3000)
-    size = log.end - at
-    for _ in range(5):
-        append(b"behind" * 50)
-    if isinstance(log, LedgerWriter):
-        log.commit()
-    break_one_byte(log, at, size, part)
-    whole = [row for batch in iter_batches(str(tmp_path), SKIPS) for row in batch["physicalOffset"].to_pylist()]
-    assert len(whole) == 10
-    opened = open_log(str(tmp_path))
-    for split in (size // 3, size // 2 + 50, 1000):
-        assert split_offsets(tmp_path, split, on_corrupt=OnCorrupt.SKIP)[0] == whole
-    for place in (at + 1, inside + 200, inside + size // 2, at + size - 200):
-        start = opened.start_at(place)
-        batches = iter_batches(str(tmp_path), replace(SKIPS, starting_offset=start))
-        assert [row for batch in batches for row in batch["physicalOffset"].to_pylist()] == whole[5:]
