@@ -329,8 +329,9 @@ class SlaveSynchronize:
         if topics and self.are_its_lost:
             self._topics.merge(topics, log_end=await ask_log_end(client), is_lost=False)
         elif topics:
-            tell_undone(TOPICS, self._topics.changed, topics.changed, address=client.address)
-            self._topics.replace(topics)
+            undone = self._topics.changed.unknown_to(topics.changed)
+            if self._topics.replace(topics):
+                tell_undone(TOPICS, undone, address=client.address)
 
     async def _take_over_offsets(self, client: RemotingClient, *, origin: TablesOrigin) -> None:
         """What a broker has found on its disk, and nothing newer, says nothing of what it lacks."""
@@ -368,8 +369,9 @@ class SlaveSynchronize:
         if self.are_its_lost:
             self._groups.merge(groups, is_lost=False)
         else:
-            tell_undone(SUBSCRIPTION_GROUP, self._groups.changed, groups.changed, address=client.address)
-            self._groups.replace(groups)
+            undone = self._groups.changed.unknown_to(groups.changed)
+            if self._groups.replace(groups):
+                tell_undone(SUBSCRIPTION_GROUP, undone, address=client.address)
 
     async def _take_over_delay_offsets(self, client: RemotingClient) -> None:
         """What was delivered when the offsets were told lies before the end that the master's log has after that."""

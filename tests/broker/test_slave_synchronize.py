@@ -15,6 +15,7 @@ from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.broker.tables.heard_logs import HeardLogs
 from rmqha.broker.tables.offset_table import CHANGED_OFFSETS, OffsetTable, decode_offsets
+from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC, OP_TOPIC
 from rmqha.codec import java_json
 from rmqha.codec.codes import STATUS_KEY, RequestCode, ResponseCode
@@ -113,6 +114,23 @@ async def test_of_a_master_that_is_about_to_begin_no_table_is_taken(autojump_clo
         group = slave.groups.select("g")
         assert group is None or group.retry_max_times == 16, "not that master's"
         assert "starting" in (await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None)).failure
+
+
+async def test_a_table_that_is_not_taken_over_undoes_nothing(autojump_clock: MockClock) -> None:
+    """It says nothing, at each round: no change of operators is told to be undone by it."""
+    net, code = SimNet(), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    slave = Machine(net, "10.0.0.2").controller(**SLAVE)
+    slave.groups.update(SubscriptionGroupConfig("g", retry_max_times=7))
+    nothing = RemotingCommand(0, body=b'{"subscriptionGroupTable":{},"changedGroups":{"other":1}}')
+    with capture_logs() as logs:
+        async with answering(net, dict(ENDS_AT_0), told_by_a_peer(b'{"offsetTable":{}}') | {code: nothing}):
+            tables = synchronize_with(net, "10.0.0.2", slave)
+            for _ in range(3):
+                await tables.synchronize("10.0.0.1:10911")
+    group = slave.groups.select("g")
+    assert group is not None
+    assert group.retry_max_times == 7
+    assert "master_link.later_changes_undone" not in {log["event"] for log in logs}
 
 
 async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(autojump_clock: MockClock) -> None:

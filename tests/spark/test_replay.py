@@ -598,6 +598,17 @@ def test_an_output_and_all_that_leads_to_it_is_durable_before_anything_is_writte
         assert len(synced) == 3
 
 
+def test_a_directory_that_may_be_written_to_and_not_read_may_hold_an_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(output, "sync", refuse)
+    with Output(str(tmp_path / "out")).locked():
+        assert (tmp_path / "out" / "_rmqha" / "lock").exists()
+
+
 def test_a_full_disk_names_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = Output(str(tmp_path / "out"))
     with out.locked():

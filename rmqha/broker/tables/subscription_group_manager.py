@@ -268,10 +268,13 @@ class SubscriptionGroupManager:
             self.data_version = (self.data_version[0], max(self.data_version[1], table.data_version[1]))
             self._note_change()
 
-    def replace(self, table: SubscriptionGroupTable) -> None:
-        """Take over a table (our own file's, or the master's); one that says nothing costs no group that is known."""
+    def replace(self, table: SubscriptionGroupTable) -> bool:
+        """Take over a table (our own file's, or the master's); False if it was taken over before.
+
+        One that says nothing costs no group that is known, and is not taken over.
+        """
         if (table.data_version == self.data_version and not self._has_changed) or not table.groups:
-            return
+            return False
         former, self._table = self._table, _built_in() | table.groups
         for group in former.keys() - self._table.keys():
             self._give_back(former[group])
@@ -280,6 +283,7 @@ class SubscriptionGroupManager:
         self.changed.replace(stamps_of_version(table.changed, table.data_version))
         self.data_version, self._has_changed = table.data_version, False
         self.dirty = True
+        return True
 
 
 def _built_in() -> dict[str, SubscriptionGroupConfig]:

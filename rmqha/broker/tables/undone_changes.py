@@ -1,11 +1,9 @@
 """What operators said here, and the master, whose table counts, does not know: that it is undone is told."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
-
-from rmqha.broker.tables.change_stamps import ChangeStamps
 
 logger = structlog.get_logger()
 
@@ -16,8 +14,8 @@ _NEXT: Final = (
 )
 
 
-def tell_undone(table: str, here: ChangeStamps, told: Mapping[str, int] | None, *, address: str) -> None:
-    """Before the table of the master at ``address``, with the stamps that it ``told``, replaces the one here."""
-    if names := here.unknown_to(told):
+def tell_undone(table: str, names: Sequence[str], *, address: str) -> None:
+    """The table of the master at ``address`` has replaced the one here, which knew later changes of these ``names``."""
+    if names:
         known = {"address": address, "count": len(names), "names": names[-_TOLD_NAMES:]}
         logger.warning("master_link.later_changes_undone", table=table, **known, next=_NEXT)

@@ -70,7 +70,8 @@ class Output:
         made = [each for each in (Path(self._meta), *Path(self._meta).parents) if not each.exists()]
         self._filesystem.create_dir(self._meta, recursive=True)
         for each in reversed(made):
-            sync(str(each.parent))
+            with suppress(PermissionError):  # who may write to a directory need not be let read it
+                sync(str(each.parent))
         descriptor = os.open(f"{self._meta}/lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
