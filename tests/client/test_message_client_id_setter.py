@@ -28,3 +28,10 @@ def test_ids_stay_unique_over_the_turn_of_a_year() -> None:
 def test_65536_ids_of_one_millisecond_are_unique() -> None:
     ids = MessageClientIDSetter(ip="127.0.0.1", pid=1, process_hash=2, now_ms=lambda: 1_763_700_000_000)
     assert len({ids.create_uniq_id()[0] for _ in range(65536)}) == 65536
+
+
+def test_the_counter_begins_again_behind_the_last_one_that_has_room() -> None:
+    """A longer id is none: it cannot be taken apart."""
+    ids = MessageClientIDSetter(ip="127.0.0.1", pid=1, process_hash=2, now_ms=lambda: 1_763_700_000_000)
+    *_, last, first, second = [ids.create_uniq_id()[0] for _ in range(65537)]
+    assert [text[28:] for text in (last, first, second)] == ["FFFF", "0000", "0001"]
