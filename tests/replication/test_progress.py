@@ -36,6 +36,14 @@ def test_what_was_noted_of_a_tail_that_was_cut_is_forgotten() -> None:
     assert [history.lag_s(offset, now=10.0) for offset in (50, 49)] == [0.0, inf]
 
 
+def test_of_many_steps_the_last_are_known() -> None:
+    """A master that is written to all the time has more of them after some minutes than are kept."""
+    history = EndHistory(size=4)
+    for second in range(10):
+        history.note(100 * second, now=float(second))
+    assert [history.lag_s(offset, now=10.0) for offset in (900, 899, 799, 699, 600)] == [0.0, 1.0, 2.0, 3.0, 3.0]
+
+
 def test_without_history_there_is_no_lag() -> None:
     assert EndHistory().lag_s(5, now=1.0) == 0.0
 
