@@ -77,6 +77,22 @@ async def test_a_full_file_is_followed_by_another(autojump_clock: MockClock) -> 
     assert (first.index_count, first.slot_count > 0, first.begin_phy_offset) == (8, True, offsets[0])
 
 
+async def test_slots_that_are_written_and_read_in_pieces_are_where_they_belong(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a full file those in the file are used, and of one that is not, after a stop, those that were read of it."""
+    monkeypatch.setattr(index_file, "_SLOTS_AT_ONCE", 7)
+    device = SimDisk()
+    async with running(device.mount(), max_hash_slot_num=40, max_index_num=16) as store:
+        offsets = [result.wrote_offset for number in range(25) for result in await put(store, keyed(number))]
+        await indexed(store)
+        assert [await offsets_of(store, uniq_key(number)) for number in range(25)] == [[offset] for offset in offsets]
+    async with running(device.mount(), max_hash_slot_num=40, max_index_num=16) as store:
+        await indexed(store)
+        assert [header.index_count for header in headers_of(store)] == [16, 11]
+        assert [await offsets_of(store, uniq_key(number)) for number in range(25)] == [[offset] for offset in offsets]
+
+
 async def test_a_query_takes_the_newest_and_heeds_the_times(autojump_clock: MockClock) -> None:
     clock = Clock()
     begun_ms = clock.now_ms
