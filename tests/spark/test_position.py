@@ -74,6 +74,18 @@ def test_damage_before_it_does_not_hide_the_last_record(log: LogWriter, at_byte:
         log.path(damaged).write_bytes(sound[damaged])
 
 
+@pytest.mark.parametrize("size", [80_000, 700_000])
+def test_a_large_record_before_it_is_the_last_one(size: int, tmp_path: Path) -> None:
+    """It begins before what is looked at first: without it, a log that was cut and went on elsewhere is the same."""
+    log = LogWriter(tmp_path, file_size=1 << 20)
+    log.append(b"before")
+    large = log.append(b"x" * size)
+    position = ended(log, large)
+    log.write(large, record(large, b"?" * size))
+    assert position.offset == log.end
+    assert f"another record is at {large}: " in position.problem(open_log(str(log.root)))
+
+
 def test_a_record_whose_file_has_expired_is_not_missed(log: LogWriter) -> None:
     """As long as reading goes on where the log begins now."""
     begin = 3 * log.file_size
