@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is in the extra [spark]")
 from pyarrow import fs
 
 from rmqha.codec.deleted_topic import DeletedTopic
-from rmqha.spark import ReadReport, queue_pruning
+from rmqha.spark import ReadReport, decoder, queue_pruning
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.decoder import _SplitDecoder, decode
 from rmqha.spark.options import OnCorrupt, ReadOptions
@@ -306,6 +306,29 @@ def test_what_no_queue_names_is_not_what_queues_name_elsewhere(
     shutil.rmtree(queues[second] / "rare")
     for split_bytes in (1 << 40, 10_000):
         assert len(pruned(tmp_path / str(second), "rare", split_bytes)) == 1
+
+
+@pytest.mark.usefixtures("_always")
+@pytest.mark.parametrize("is_ledger", [False, True])
+def test_all_that_no_queue_names_is_looked_at_block_by_block(
+    is_ledger: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, in a long row of messages of a topic that was deleted with its queues: it came last."""
+    monkeypatch.setattr(decoder, "BLOCK_BYTES", 1000)
+    queues = dict[int, Path]()
+    for place in (44, 60):
+        root = tmp_path / str(place)
+        store = Store(LedgerWriter(root) if is_ledger else LogWriter(root))
+        for number in range(70):
+            is_gone = 30 <= number < 44
+            topic = "gone" if is_gone else "rare" if number == place else "much"
+            store.put(topic, 0, b"x" * 200, is_shown=not is_gone)
+        store.dispatch()
+        queues[place] = root / "consumequeue"
+    shutil.rmtree(queues[60])
+    shutil.copytree(queues[44], queues[60])
+    shutil.rmtree(queues[60] / "rare")
+    assert len(pruned(tmp_path / "60", "rare")) == 1
 
 
 def test_a_pattern_finds_topics_too(tmp_path: Path) -> None:
