@@ -10,6 +10,7 @@ from rmqha.codec.record.encoder import prepare
 from rmqha.codec.record.layout import encode_blank
 from rmqha.codec.record.scan import Stop
 from rmqha.errors import CorruptLogError
+from rmqha.store import log_recovery
 from rmqha.store.log_recovery import DurableKnowledge, LogRecovery, recover_commit_log
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.os_disk import OsDisk
@@ -82,6 +83,15 @@ def test_a_log_that_simply_ends(log: Log, known: DurableKnowledge) -> None:
     recovery = log.recover(known)
     assert (recovery.end, recovery.records, recovery.last_store_timestamp_ms) == (1424, 7, 2_001)
     assert (recovery.stop, recovery.reason, recovery.dropped_records) == (Stop.ZERO, "", 0)
+
+
+def test_what_is_written_again_is_what_was_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment has a thousand pieces, and each its place."""
+    monkeypatch.setattr(log_recovery, "_WRITE_BYTES", 300)
+    log.put(segment(0), segment(1024, 2_000), records(2048, [3_000, 3_001]))
+    before = log.bytes()
+    assert log.recover(CRASH).end == 2448
+    assert log.bytes() == before
 
 
 def test_no_segment_is_an_empty_log(log: Log) -> None:
