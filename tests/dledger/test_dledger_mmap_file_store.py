@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
+from rmqha.dledger import ledger_recovery
 from rmqha.dledger.dledger_exception import DLedgerException, DLedgerResponseCode
 from rmqha.dledger.dledger_mmap_file_store import DLedgerMmapFileStore
 from rmqha.dledger.elector_options import ElectorOptions
@@ -581,6 +582,16 @@ class TestCommittedIndex:
         await store.shutdown()
         assert sim.files["/store/dledger-n0/checkpoint"].cache == b"committedIndex=1\nendIndex=2\n"
         assert opened(sim.mount()).committed_index == 1
+
+
+async def test_what_a_start_writes_again_is_what_was_there(mount: SimMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file has a thousand pieces, and each its place."""
+    monkeypatch.setattr(ledger_recovery, "_WRITE_BYTES", 100)
+    store = leader(mount)
+    before = put(store, *[b"%02d" % number * 40 for number in range(12)])
+    assert await store.flush_in_thread()
+    store.close()
+    assert all_of(opened(mount)) == before
 
 
 def test_one_process_has_a_store(mount: SimMount) -> None:
