@@ -8,6 +8,7 @@ import pytest
 from trio.testing import MockClock
 
 from rmqha.errors import StoreWriteError
+from rmqha.store import start
 from tests.sim.journal import NodeDied
 from tests.sim.sim_disk import SimDataFile, SimDisk
 from tests.store.helpers import Clock, bodies, dispatched, make_store, message, options, put, running
@@ -49,6 +50,17 @@ async def test_a_queue_that_is_not_written_is_not_flushed(autojump_clock: MockCl
         assert [queue.queue_id for queue in store.queues.dirty] == [0]
         assert len(store.queues.dirty) == 1
         await store.queues.find("TopicTest", 0).flush_in_thread()  # type: ignore[union-attr]
+
+
+async def test_after_a_start_no_queue_gives_a_place_twice(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the next places are is learned of some queues at a time, and not of the first ones alone."""
+    monkeypatch.setattr(start, "_PAGE", 7)
+    device = await many_queues(crash=False)
+    async with running(device.mount()) as store:
+        results = await put(store, *[message(queue_id=number) for number in range(QUEUES)])
+        assert {result.queue_offset for result in results} == {3}
 
 
 async def lost_its_last_record(device: SimDisk) -> None:
