@@ -1,6 +1,7 @@
 """One queue: bytes, recovery, cutting, fillers, and the lookup by time."""
 
 from collections.abc import Callable
+from itertools import combinations
 
 import pytest
 import trio
@@ -8,6 +9,7 @@ from trio.testing import MockClock
 
 from rmqha.codec.consume_queue import FILLER, UNIT
 from rmqha.errors import CorruptLogError, StoreWriteError
+from rmqha.store import consume_queue
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from tests.sim.sim_disk import SimDisk, SimMount
@@ -55,6 +57,15 @@ def test_units_lie_at_twenty_times_their_offset(disk: SimMount) -> None:
     assert [unit[0] for unit in queue.units(10, 1)] == [1000]
     assert list(queue.units(12, 10)) == []
     assert list(queue.units(99, 10)) == []
+
+
+def test_sizes_are_added_up_piece_by_piece(disk: SimMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is far behind has millions of units before the end, in several files."""
+    monkeypatch.setattr(consume_queue, "_PIECE_BYTES_MAX", 60)
+    queue = queue_of(disk)
+    fill(queue, 25)
+    for low, high in combinations(range(26), 2):
+        assert queue.sum_of_sizes(low, high) == 50 * (high - low)
 
 
 def test_load_finds_the_end(disk: SimMount) -> None:
