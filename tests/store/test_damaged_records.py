@@ -1,9 +1,11 @@
 """Records that changed below a running store are found behind the pulls that were given them."""
 
+import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.store import damaged_records
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import ROOT, SEGMENT, commit_log, dispatched, message, put, running
 
@@ -70,6 +72,21 @@ async def test_of_fast_pulls_the_last_are_checked(autojump_clock: MockClock) -> 
         store.get_message("TopicTest", 0, 9, max_msg_nums=1)
         await trio.sleep(20)
         assert store.damaged_records.offsets(0) == [results[9].wrote_offset]
+
+
+async def test_all_that_a_pull_was_given_is_checked_some_at_a_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damaged_records, "_AT_ONCE", 3)
+    disk = SimDisk()
+    async with running(disk.mount()) as store:
+        offsets = [one.wrote_offset for one in await put(store, *[message(b"body %d" % number) for number in range(8)])]
+        await dispatched(store)
+        for offset in offsets[2:]:
+            disk.files[f"{ROOT}/commitlog/{0:020}"].cache[offset + 88] ^= 1
+        assert len(store.get_message("TopicTest", 0, 0).views) == 8
+        await trio.sleep(5)
+        assert store.damaged_records.offsets(0) == offsets[2:]
 
 
 async def test_a_queue_that_is_gone_is_not_checked(autojump_clock: MockClock) -> None:
