@@ -5,6 +5,7 @@ from time import thread_time
 import pytest
 
 from rmqha.codec.deleted_topic import DeletedQueue
+from rmqha.store import consume_queue_table
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.stopped_queues import StoppedQueue
 from tests.sim.sim_disk import SimDisk, SimMount
@@ -104,6 +105,16 @@ def test_pages_stay_what_they_are_when_a_queue_of_which_only_the_end_was_known_g
     fill(table.find_or_create(*keys[4]), 3)
     second = table.ends_before(150, start=3, count=3)
     assert [*first, *second] == keys, "who asks for the pages learns of every queue"
+
+
+async def test_a_topic_s_queues_are_found_among_many(disk: SimMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are looked at, then everybody else has a turn: it is deleted with all of them."""
+    monkeypatch.setattr(consume_queue_table, "_LOOKED_AT_AT_ONCE", 3)
+    table, keys = table_of(disk), [("Other", 5), *[(topic, number) for number in range(5) for topic in ("t", "T")]]
+    table.note_ends(dict.fromkeys(keys, 1))
+    assert await table.ids_of_in_turns("t") == set(range(5))
+    assert await table.ids_of_in_turns("Other") == {5}
+    assert await table.ids_of_in_turns("None") == set()
 
 
 def test_the_last_page_of_ends_costs_what_the_first_does(disk: SimMount) -> None:
