@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from rmqha.broker.tables import offset_table
 from rmqha.broker.tables.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager
 from rmqha.broker.tables.offset_table import decode_changed_offsets, decode_offsets
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
@@ -45,6 +46,20 @@ async def test_whatever_a_client_commits_can_be_read_again(offset: int, autojump
         assert decode_offsets(broker.offsets.to_json())["u@g"] == {-(2**31): offset}  # as a slave does
     async with machine.broker() as broker:
         assert broker.offsets.query_offset("others", "t", 0) == 1
+
+
+async def test_topics_and_groups_are_found_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are looked at, then everybody else has a turn."""
+    monkeypatch.setattr(offset_table, "_SPLIT_AT_ONCE", 3)
+    offsets = ConsumerOffsetManager()
+    for number in range(7):
+        offsets.commit_offset(f"g{number}", f"t{number % 2}", 0, offset=1)
+        offsets.commit_offset("g", f"t{number}", 0, offset=1)
+    assert await offsets.topics_of_in_turns("g") == [f"t{number}" for number in range(7)]
+    assert sorted(await offsets.groups_of_in_turns("t1")) == ["g", "g1", "g3", "g5"]
+    await offsets.remove_offset_in_turns("g")
+    assert await offsets.groups_of_in_turns("t6") == []
+    assert len(await offsets.topics_by_group_in_turns()) == 7
 
 
 async def test_a_group_is_forgotten_in_turns(autojump_clock: MockClock) -> None:
