@@ -1,5 +1,7 @@
 """Long answers: none is made for a client that takes none, and such a client keeps nobody else from a turn."""
 
+import gc
+import weakref
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -50,3 +52,22 @@ async def test_an_answer_is_made_once_the_one_before_is_taken(nursery: trio.Nurs
     deaf.has_taken.set()
     await trio.testing.wait_all_tasks_blocked()
     assert (made, deaf.answered) == (["other", "deaf", "deaf"], 2)
+
+
+async def test_of_clients_that_were_answered_none_is_kept(nursery: trio.Nursery) -> None:
+    """They come and go by the thousand, each with a connection of its own."""
+    answers, clients = AnswersInTurns(), [Client(nursery, f"10.0.0.{number}") for number in range(3)]
+
+    async def make() -> RemotingCommand:
+        return RemotingCommand(0)
+
+    for client in clients:
+        client.has_taken.set()
+        answers.answer(client, RemotingCommand(1), make)  # type: ignore[arg-type]
+    await trio.testing.wait_all_tasks_blocked()
+    assert [client.answered for client in clients] == [1, 1, 1]
+    kept = [weakref.ref(client) for client in clients]
+    del client
+    clients.clear()
+    gc.collect()
+    assert [one() for one in kept] == [None, None, None]
