@@ -6,6 +6,7 @@ import pytest
 
 from rmqha.codec.dledger_entry import BODY_OFFSET, DLedgerEntry
 from rmqha.codec.dledger_properties import LedgerCheckpoint
+from rmqha.dledger import ledger_verify
 from rmqha.dledger.ledger_reader import ledger_files
 from rmqha.dledger.ledger_verify import LedgerVerification, dispatch_requests, verify_ledger
 from rmqha.dledger.term_barrier import barrier_body
@@ -64,6 +65,17 @@ def test_an_entry_that_is_damaged_is_named_and_reading_goes_on_behind_it(mount: 
     (problem,) = found.problems
     assert (problem.path, problem.position, problem.offset) == (path, 50, FILE_SIZE + 50)
     assert (found.records, found.end_index) == (7, 7)
+
+
+def test_behind_damage_an_entry_is_found_wherever_it_begins(mount: SimMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is searched is searched in pieces, and a magic code may lie over the end of one."""
+    path = put_log(mount, [FULL])[0]
+    write(mount, path, 50, b"\x55")
+    for size in range(1, 60):
+        monkeypatch.setattr(ledger_verify, "_CHUNK_BYTES", size)
+        found = verify(mount)
+        assert [problem.position for problem in found.problems] == [50]
+        assert (found.records, found.end_index) == (3, 3)
 
 
 def test_a_hole_between_entries_is_damage(mount: SimMount) -> None:
