@@ -118,6 +118,15 @@ def test_the_manifest_is_true(log: LogWriter, tmp_path: Path) -> None:
         assert (file["bytes"], file["crc32"]) == (len(data), zlib.crc32(data))
 
 
+def test_a_long_log_s_offsets_add_up(tmp_path: Path) -> None:
+    """Halves of them are added up apart, and what goes over belongs to the other one."""
+    log, out = LogWriter(tmp_path / "store", end=(1 << 32) - 65536), tmp_path / "out"
+    while log.end < (1 << 32) + 65536:
+        log.append(b"x" * 5000)
+    assert run(log.root, out).topics["orders"].physical_offset_sum == sum(log.offsets)
+    assert offsets(out) == log.offsets
+
+
 def test_runs_join_without_gap_or_duplicate(tmp_path: Path) -> None:
     """The log grows by any number of messages between runs, with files rolling."""
     log, out, chance = LogWriter(tmp_path / "store", file_size=4096), tmp_path / "out", random.Random(6)
