@@ -1,17 +1,24 @@
 """How far behind, in seconds, and how fast: figures for an operator, never for a decision about an acknowledgement."""
 
 from bisect import bisect_right
-from collections import deque
 from math import inf
+from typing import Final
+
+_PARTS: Final = 128
+"""Steps are kept apart by this part of the time since then: some 2,000 of a year."""
 
 
 class EndHistory:
-    """When the log's end passed which offset, at a resolution of ``resolution_s`` and over the last ``size`` steps."""
+    """When the log's end passed which offset: at a resolution of ``resolution_s``, and the coarser the longer ago.
+
+    However long the log grows without a pause, it is known how long ago it was anywhere, to some hundredths of that.
+    """
 
     def __init__(self, *, resolution_s: float = 0.1, size: int = 4096) -> None:
         self._resolution_s = resolution_s
-        self._noted_at: deque[float] = deque(maxlen=size)
-        self._ends: deque[int] = deque(maxlen=size)
+        self._size = size
+        self._noted_at: list[float] = []
+        self._ends: list[int] = []
 
     def note(self, end: int, *, now: float) -> None:
         """The log ends at ``end`` now; if it was cut, what was noted of the rest is forgotten."""
@@ -22,6 +29,8 @@ class EndHistory:
             if now - self._noted_at[-1] < self._resolution_s:
                 self._ends[-1] = end
             else:
+                if len(self._ends) >= self._size:
+                    self._thin(now)
                 self._noted_at.append(now)
                 self._ends.append(end)
         elif end < self._ends[-1]:
@@ -29,6 +38,15 @@ class EndHistory:
                 self._noted_at.pop()
                 self._ends.pop()
             self._ends[-1] = min(self._ends[-1], end)
+
+    def _thin(self, now: float) -> None:
+        """Forget steps that are closer to the one before than their part of the time since then."""
+        noted_at, ends = self._noted_at[:1], self._ends[:1]
+        for at, end in zip(self._noted_at[1:], self._ends[1:], strict=True):
+            if at - noted_at[-1] >= (now - at) / _PARTS:
+                noted_at.append(at)
+                ends.append(end)
+        self._noted_at, self._ends = noted_at, ends
 
     def lag_s(self, offset: int, *, now: float) -> float:
         """How long the log has gone beyond ``offset``: 0 if it does not, ``inf`` if longer than anything noted."""

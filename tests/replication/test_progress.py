@@ -36,12 +36,18 @@ def test_what_was_noted_of_a_tail_that_was_cut_is_forgotten() -> None:
     assert [history.lag_s(offset, now=10.0) for offset in (50, 49)] == [0.0, inf]
 
 
-def test_of_many_steps_the_last_are_known() -> None:
+def test_however_many_steps_there_were_how_long_ago_each_was_is_known() -> None:
     """A master that is written to all the time has more of them after some minutes than are kept."""
-    history = EndHistory(size=4)
-    for second in range(10):
+    history, last = EndHistory(size=2048), 50_000
+    history.note(0, now=0.0)
+    for second in range(1, last + 1):
         history.note(100 * second, now=float(second))
-    assert [history.lag_s(offset, now=10.0) for offset in (900, 899, 799, 699, 600)] == [0.0, 1.0, 2.0, 3.0, 3.0]
+    assert len(history._ends) <= 2048
+    for age in (1, 10, 100, 1000, 10_000, last - 1):
+        lag_s = history.lag_s(100 * (last - age), now=last + 1.0)
+        assert 0.95 * age <= lag_s <= age, f"{age} s ago, and {lag_s} s are told"
+    assert history.lag_s(-1, now=last + 1.0) == inf, "of what was before the first step it is not known"
+    assert history.lag_s(100 * last, now=last + 1.0) == 0.0
 
 
 def test_without_history_there_is_no_lag() -> None:
