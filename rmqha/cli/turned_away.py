@@ -11,6 +11,7 @@ _RECENTLY_S: Final = 60.0
 _PAGES: Final = {
     Refusal.AHEAD.value: Page.AHEAD,
     Refusal.BELOW_MIN.value: Page.BELOW_MIN,
+    Refusal.UNFIT.value: Page.DIVERGED,
     Refusal.STRANGER.value: Page.WRONG_PORT,
     Refusal.NOT_ALLOWED.value: Page.SLAVE_WAITS,
     Refusal.UNTRUSTED.value: Page.CERTIFICATES,

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
+from rmqha.codec.host import host_of
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError, StoreReadError
 from rmqha.ha.ha_client import (
@@ -28,9 +29,9 @@ from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
 from rmqha.ha.runtime_info import ClientState
 from rmqha.ha.slave_connection import SlaveConnection, UnfitMasterError
-from rmqha.replication.catch_up_plan import PeerAnswer, PeerState
 from rmqha.replication.master_session import LogRange
 from rmqha.replication.overlap import ALL_OF_A_LOG, StreamStart
+from rmqha.replication.peer_knowledge import PeerAnswer, PeerState
 from rmqha.replication.slave_session import SlaveSession
 from rmqha.transport import Network, Stream
 from rmqha.waiting import STOOD_STILL_S
@@ -91,8 +92,11 @@ class PeerAsker:
         self._why_apart: Final = why_apart
         self.is_reached = False
         """Whether the peer that is asked now has been connected to, or has said where its log ends."""
+        self._host = ""
 
-    async def ask(self, peer: MasterAddress, *, known: PeerState, takes: bool, are_sends_refused: bool) -> PeerAnswer:
+    async def ask(
+        self, peer: MasterAddress, *, known: PeerState, takes: bool, are_sends_refused: bool, below: int | None = None
+    ) -> PeerAnswer:
         """Ask once.
 
         Args:
@@ -101,11 +105,12 @@ class PeerAsker:
             takes: the caller appends nothing meanwhile: take what the peer holds beyond the local end.
             are_sends_refused: the caller appends nothing meanwhile, but may have to take another peer's log first. One
                 without a log has tables only, which are taken at any time before the first send.
+            below: compare what lies just before this offset, though it is settled; None: before the shorter log's end.
 
         Raises:
             StoreError: the local store failed, or needs recovery.
         """
-        self.is_reached = False
+        self.is_reached, self._host = False, ""
         begun_at = self._log.max_offset
         try:
             there = await self._probe_peer(peer)
@@ -122,8 +127,10 @@ class PeerAsker:
             answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.SETTLED)
             if takes and is_longer and is_begun:  # what is beside a log that does not continue this one is not ours
                 await self._take(peer, there)
-            elif known is not PeerState.SETTLED and not (is_longer and (is_begun or there is not None)):
-                answer = await self._compare(peer, there)
+            elif (known is not PeerState.SETTLED or below is not None) and not (
+                is_longer and (is_begun or there is not None)
+            ):
+                answer = await self._compare(peer, there, below=below)
                 is_longer = is_longer and answer.state is not PeerState.SETTLED  # who was may have been rebuilt empty
             if takes and was_longer and answer.state is PeerState.UNKNOWN:
                 raise RemoteProtocolError(answer.reason)
@@ -136,7 +143,8 @@ class PeerAsker:
                 answer = PeerAnswer(PeerState.SETTLED)
         except DivergedLogError as error:
             diverged = _diverged(error.offset, peer, there, own_end=self._log.max_offset)
-            answer = PeerAnswer(PeerState.UNFIT, str(diverged), error=diverged)
+            again = max(error.offset + 1, self._limit(there, below))
+            answer = PeerAnswer(PeerState.UNFIT, str(diverged), error=diverged, differs_below=again)
         except UnfitMasterError as error:
             answer = _unfit(error, peer)
         except _FAILURES as error:
@@ -147,7 +155,7 @@ class PeerAsker:
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)
         broker_id = None if there is None or there.member is None else there.member.broker_id
-        told = replace(answer, begin=None if there is None else there.min_offset, broker_id=broker_id)
+        told = replace(answer, begin=None if there is None else there.min_offset, broker_id=broker_id, host=self._host)
         return replace(told, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
 
     async def _check_group(self, peer: MasterAddress, there: LogRange | None) -> None:
@@ -161,7 +169,7 @@ class PeerAsker:
 
     async def _connect(self, peer: MasterAddress) -> Stream:
         stream = await self._network.connect(peer.host, peer.port, timeout_s=self._options.connect_timeout_s)
-        self.is_reached = True
+        self.is_reached, self._host = True, host_of(stream.peer)
         return stream
 
     async def _take(self, peer: MasterAddress, there: LogRange | None) -> None:
@@ -198,12 +206,17 @@ class PeerAsker:
                 "has its disk failed?"
             )
 
-    async def _compare(self, peer: MasterAddress, there: LogRange | None) -> PeerAnswer:
+    def _limit(self, there: LogRange | None, below: int | None) -> int:
+        """What lies just before this offset is compared."""
+        ends = (self._log.max_offset, None if there is None else there.max_offset, below)
+        return min(end for end in ends if end is not None)
+
+    async def _compare(self, peer: MasterAddress, there: LogRange | None, *, below: int | None) -> PeerAnswer:
         """Compare the end of the shorter log with the same place of the longer; nothing is taken or acknowledged."""
         log, options = self._log, self._options
-        if there is not None and there.max_offset <= max(there.min_offset, log.min_offset):
+        limit, begin = self._limit(there, below), 0 if there is None else there.min_offset
+        if (there is not None or below is not None) and limit <= max(begin, log.min_offset):
             return PeerAnswer(PeerState.SETTLED)  # they have nothing in common to compare
-        limit = log.max_offset if there is None else there.max_offset
         start = await tail_below(log, limit, overlap_size=options.overlap_size) or StreamStart(0)
         stream = await self._connect(peer)
         try:

@@ -5,6 +5,7 @@ the life of the broker: a peer that was away may return with more. What is known
 :class:`~rmqha.replication.catch_up_plan.CatchUpPlan`'s; this is its clock, its log and its network.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,20 +17,17 @@ import trio
 
 from rmqha.errors import RemoteProtocolError, StoreError, StoreReadError, StoreWriteError
 from rmqha.ha.catch_up import PeerAsker, TakeTables
-from rmqha.ha.catch_up_reasons import BEGINS_EARLIER, LEFT_OUT, SLAVE_AHEAD, why_unheard
+from rmqha.ha.catch_up_reasons import LEFT_OUT, SLAVE_AHEAD, why_unheard
 from rmqha.ha.ha_client import MasterAddress, Meet, ProbeMaster, trust_anybody
+from rmqha.ha.ha_service import HAService
+from rmqha.ha.log_beginning import LogBeginning
 from rmqha.ha.longer_peers import LongerPeers
 from rmqha.ha.options import HAClientOptions
 from rmqha.ha.replicated_log import ReplicatedLog
-from rmqha.replication.catch_up_plan import (
-    PATIENCE_S,
-    UNKNOWN_RANGE,
-    CatchUpPlan,
-    PeerAnswer,
-    PeerKnowledge,
-    PeerState,
-)
+from rmqha.ha.unchecked_slaves import UncheckedSlaves
+from rmqha.replication.catch_up_plan import UNKNOWN_RANGE, CatchUpPlan
 from rmqha.replication.master_session import LogRange
+from rmqha.replication.peer_knowledge import PATIENCE_S, PeerAnswer, PeerKnowledge, PeerState
 from rmqha.store.store_note import StoreNote
 from rmqha.transport import Network
 
@@ -41,6 +39,8 @@ _READ_AGAIN_S: Final = 5.0
 _NOTE_AGAIN_S: Final = 5.0
 _HINT_S: Final = 1.0
 """Of all reports of being ahead, which anybody can send, one in this time has the peers asked."""
+_NUMBERS: Final = re.compile(r"\d+")
+"""Of a reason. Where this log ends changes all the time, and is no news."""
 _SLAVE_AHEAD_S: Final = 30.0
 """One that is turned away comes again sooner."""
 
@@ -124,11 +124,9 @@ class CatchUpService:
         self._probe_peer: Final = probe_peer
         self._asking: PeerKnowledge | None = None
         self._untold_since: Final[dict[str, float]] = {}
-        self._has_taken = self._started_empty = False
-        self._began_at = -1
-        """Where, since it had been empty at the start; -1: it had not, or is."""
-        self._heard_first: Final = set[str]()
-        """Who had said where its log begins before this one began, and of whom it was told since."""
+        self._has_taken = False
+        self._beginning: Final = LogBeginning(log)
+        self._slaves: UncheckedSlaves | None = None
         self._may_tables_be_ahead = False
         self._hinted = trio.Event()
         self._hinted_at = -inf
@@ -197,7 +195,7 @@ class CatchUpService:
         self._plan.remember_longer(longer, own_end=self._log.max_offset)
         self._hooks.refuse_puts(self._plan.refusal)
         self._plan.began_empty = self._is_empty or was_noted
-        self._started_empty = self._is_empty
+        self._beginning.on_start()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_progress)
             try:
@@ -215,6 +213,11 @@ class CatchUpService:
                 known = {"peer": peer, "end": end, "max_offset": self._log.max_offset}
                 logger.warning("catch_up.left_out", **known, reason=LEFT_OUT)
 
+    def watch_slaves(self, service: HAService) -> None:
+        """Be told of the slaves that come to ``service``."""
+        service.on_slave_ahead = self.on_slave_ahead
+        self._slaves = UncheckedSlaves(service, self._plan, look=self._look)
+
     def on_slave_ahead(self) -> None:
         """A slave says that it holds more than this log: it may be a peer that has changed since it was asked.
 
@@ -227,7 +230,10 @@ class CatchUpService:
         if now >= self._hinted_at + _HINT_S:
             self._hinted_at = now
             self._plan.ask_at_once(now=now)
-            self._hinted.set()
+            self._look()
+
+    def _look(self) -> None:
+        self._hinted.set()
 
     async def _next_question(self) -> PeerKnowledge:
         """Return when the next peer is to be asked."""
@@ -247,13 +253,17 @@ class CatchUpService:
             takes = self._plan.takes_from(peer, is_empty=self._is_empty, own_end=own_end, now=asked_at)
             known = PeerState.LONGER if peer.is_longer(own_end) else peer.state
             answer = await self._asker.ask(
-                self._addresses[peer.peer], known=known, takes=takes, are_sends_refused=bool(self._plan.refusal)
+                self._addresses[peer.peer],
+                known=known,
+                takes=takes,
+                are_sends_refused=bool(self._plan.refusal),
+                below=peer.compare_below,
             )
             self._asking = None
             await self._on_answer(peer, answer, asked_at)
 
     async def _on_answer(self, peer: PeerKnowledge, answer: PeerAnswer, asked_at: float) -> None:
-        plan, before, was_open = self._plan, (peer.state, peer.reason), self._plan.is_open
+        plan, before, was_open = self._plan, (peer.state, _NUMBERS.sub("", peer.reason)), self._plan.is_open
         self._has_taken = self._has_taken or answer.taken_bytes > 0
         answer = plan.beside_others(peer, answer, own_end=self._log.max_offset)
         is_empty, own_end, now = self._is_empty, self._log.max_offset, trio.current_time()
@@ -262,26 +272,17 @@ class CatchUpService:
         if plan.refusal:  # at once: the disk may be slow to note it
             self._hooks.refuse_puts(plan.refusal)
         await self._longer_peers.try_to_note(self._longer_logs())
-        if answer.taken_bytes or before != (peer.state, peer.reason):
+        if answer.taken_bytes or before != (peer.state, _NUMBERS.sub("", peer.reason)):
             self._log_answer(peer, answer)
-        self._tell_begins_earlier(peer.peer, answer)
+        self._beginning.on_answer(peer, answer, plan.peers)
+        if self._slaves is not None:
+            self._slaves.on_answer(peer)
         if answer.error is not None and not was_open:
             raise answer.error
         if not plan.refusal:
             await self._note_doubt()
             await self._open()
         self._hooks.refuse_puts(self.refusal)
-
-    def _tell_begins_earlier(self, peer: str, answer: PeerAnswer) -> None:
-        """It was not heard when this log began like another one: what lies before that may be nowhere else."""
-        if self._started_empty and not self._is_empty:
-            self._started_empty, self._began_at = False, self._log.min_offset
-            self._heard_first.update(other.peer for other in self._plan.peers if other.begin >= 0)
-        begin, end = (-1, -1) if answer.begin is None or answer.end is None else (answer.begin, answer.end)
-        if 0 <= begin < min(end, self._began_at) and peer not in self._heard_first:
-            self._heard_first.add(peer)
-            known = {"peer": peer, "begin": begin, "this_began": self._began_at}
-            logger.warning("catch_up.begins_earlier", **known, reason=BEGINS_EARLIER)
 
     async def _before_taking(self, peer: MasterAddress, there: LogRange | None) -> None:
         """What is only half taken by the end of this process has to be known to be half."""

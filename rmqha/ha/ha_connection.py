@@ -61,6 +61,8 @@ class HAConnection:
         self.refusal: RefusedSlaveError | None = None
         self.has_spoken = False
         """Something came of the peer that may be a slave's, by TLS where that is required."""
+        self.is_held = True
+        """Nothing is sent yet."""
         self._connected_at: Final = now
         self._rate = RateMeter(0, now=now)
         self._ended = ""
@@ -96,16 +98,20 @@ class HAConnection:
     async def _run_part(self, part: Callable[[], Awaitable[None]]) -> None:
         try:
             await part()
-            reason = "the slave ended the connection"
+            self.end("the slave ended the connection")
         except RefusedSlaveError as error:
-            reason, self.refusal = str(error), error
+            self.refuse(error)
         except UntrustedPeerError as error:
-            reason, self.refusal = str(error), RefusedSlaveError(Refusal.UNTRUSTED, str(error))
+            self.refuse(RefusedSlaveError(Refusal.UNTRUSTED, str(error)))
         except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            reason = str(error)
+            self.end(str(error))
         except Exception as bug:  # noqa: BLE001 - it ends this connection, and nothing else
-            reason = self.service.on_bug(bug, self.peer)
-        self.end(reason)
+            self.end(self.service.on_bug(bug, self.peer))
+
+    def refuse(self, error: RefusedSlaveError) -> None:
+        """End the connection, and remember why its slave is turned away."""
+        self.refusal = self.refusal or error
+        self.end(str(error))
 
     def end(self, reason: str) -> None:
         """End the connection, unless it has ended already: nothing of it is sent or counted any more."""
@@ -139,7 +145,9 @@ class HAConnection:
             )
 
     def on_acknowledged(self) -> None:
-        """Pass the newest acknowledgement on to the sends that wait for it."""
+        """Pass the newest acknowledgement on to the sends that wait for it. What is held is no slave yet."""
+        if self.is_held:
+            return
         self._rate.note(self.session.slave_ack_offset, now=trio.current_time())
         self.service.notify_transfer_some(self)
         if not self._has_joined:
@@ -172,7 +180,7 @@ class HAConnection:
         rate = self._rate.rate(acked, now=now) if session.is_transferring else 0.0
         if not session.is_transferring:
             state = ConnectionState.FIRST_REPORT_AWAITED
-        elif lag_s > _IN_SYNC_LAG_S or self.service.history.lag_s(max(acked, 0), now=now) == inf:
+        elif self.is_held or lag_s > _IN_SYNC_LAG_S or self.service.history.lag_s(max(acked, 0), now=now) == inf:
             state = ConnectionState.CATCH_UP  # however short it has been here, where it lacks what was there before
         else:
             state = ConnectionState.IN_SYNC
@@ -271,6 +279,9 @@ class WriteSocketService:
         """
         connection = self._connection
         await connection.first_report_came.wait()
+        await connection.service.before_sending(connection)
+        connection.is_held = False
+        connection.on_acknowledged()
         while True:
             match self._next_action():
                 case SendRange() as frame:

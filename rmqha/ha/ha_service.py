@@ -1,6 +1,6 @@
 """HAService: what a broker does for the slaves that connect to it. A slave runs one too, for slaves of its own."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -42,6 +42,10 @@ _LACKS_ALONE: Final = (
 _LACKS_BESIDE_OTHERS: Final = "{} other slave(s) hold all of this log: if one becomes master, take one of those"
 
 
+async def _send_at_once(_connection: HAConnection) -> None:
+    """Nobody is looked at first."""
+
+
 class HAService:
     """Serves the log to slaves and counts their acknowledgements.
 
@@ -73,6 +77,8 @@ class HAService:
         """The last ones from which a connection came on which something was said, and when that ended."""
         self.on_slave_ahead: Callable[[], None] = lambda: None
         """Told of each slave that was turned away since it reports more than the log here holds."""
+        self.before_sending: Callable[[HAConnection], Awaitable[None]] = _send_at_once
+        """Awaited once a slave has reported; RefusedSlaveError: it is sent nothing, and turned away."""
         self.is_begin_awaited: Callable[[], bool] = lambda: False
         """Whether the log is empty, and a peer's is to be taken, which may begin at any offset."""
         self.departed: Final = DepartedReplicas()
@@ -130,7 +136,7 @@ class HAService:
                 self._heard[address] = trio.current_time()
             if len(self._heard) > _HOSTS_MAX:
                 del self._heard[next(iter(self._heard))]
-        if connection.session.is_transferring:
+        if not connection.is_held:
             self._on_left(connection)
         if connection.refusal is not None:
             self._on_refused(connection, connection.refusal)

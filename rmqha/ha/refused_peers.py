@@ -61,7 +61,7 @@ class RefusedPeers:
         A slave of RocketMQ reconnects without any pause, so somebody has to make one (spec: ha §10, §15 row 15).
         """
         known = self._by_address.get(address)
-        if known is None or known.error.refusal not in {Refusal.AHEAD, Refusal.BELOW_MIN}:
+        if known is None or known.error.refusal not in {Refusal.AHEAD, Refusal.BELOW_MIN, Refusal.UNFIT}:
             return 0.0
         return known.last_at + _PAUSE_S
 

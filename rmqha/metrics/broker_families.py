@@ -11,7 +11,7 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.certificates import first_to_expire, not_valid_yet, why_kept
 from rmqha.metrics.families import counter, counters, gauge, gauges, histogram
 from rmqha.metrics.readiness import why_not_ready
-from rmqha.replication.catch_up_plan import PeerState
+from rmqha.replication.peer_knowledge import PeerState
 from rmqha.store.status import PutMessageStatus
 
 SEND_OK = "SEND_OK"

@@ -32,6 +32,7 @@ class Refusal(Enum):
     NEGATIVE = "negative-report"
     AHEAD = "slave-ahead"
     BELOW_MIN = "slave-below-min"
+    UNFIT = "slave-unfit"
     NOT_SENT = "report-beyond-sent"
     FALLING = "report-falling"
     SILENT = "silent"

@@ -15,8 +15,9 @@ from rmqha.codec.transfer import encode_frame_header
 from rmqha.errors import DivergedLogError, StoreError, StoreReadError, errors_in
 from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress, ProbeMaster
-from rmqha.replication.catch_up_plan import PATIENCE_S, UNKNOWN_RANGE
+from rmqha.replication.catch_up_plan import UNKNOWN_RANGE
 from rmqha.replication.master_session import LogRange
+from rmqha.replication.peer_knowledge import PATIENCE_S
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, longer_peers_on, note_on, start_catch_up, start_master, until
 from tests.ha.java_standin import JavaLog, JavaMaster

@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from rmqha.errors import RemoteProtocolError, StoreError, errors_in
 from rmqha.ha.ha_client import BrokerStartingError, MasterAddress
-from rmqha.replication.catch_up_plan import PATIENCE_S
 from rmqha.replication.master_session import LogRange
+from rmqha.replication.peer_knowledge import PATIENCE_S
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import FILE, RawMaster, longer_peers_on, start_catch_up, start_master, until
 from tests.ha.test_catch_up import asked, frames, opened_within

@@ -6,8 +6,8 @@ from trio.testing import MockClock
 
 from rmqha.ha.catch_up import PeerAsker, TakeTables
 from rmqha.ha.ha_client import MasterAddress, ProbeMaster
-from rmqha.replication.catch_up_plan import PeerState
 from rmqha.replication.master_session import LogRange
+from rmqha.replication.peer_knowledge import PeerState
 from tests.fakes import MemoryNetwork
 from tests.ha.harness import start_master
 from tests.memory_log import MemoryLog, records

@@ -13,7 +13,7 @@ pytest.importorskip("prometheus_client", reason="prometheus-client is in the ext
 
 from rmqha import certificates
 from rmqha.metrics import broker_families
-from rmqha.replication.catch_up_plan import PeerState
+from rmqha.replication.peer_knowledge import PeerState
 from tests.metrics.test_numbers import told
 
 FACTS: Final[dict[str, list[dict[str, Any]]]] = {

@@ -6,8 +6,9 @@ from itertools import permutations
 import pytest
 
 from rmqha.errors import StoreError
-from rmqha.replication.catch_up_plan import PATIENCE_S, CatchUpPlan, PeerAnswer, PeerKnowledge, PeerState
+from rmqha.replication.catch_up_plan import CatchUpPlan
 from rmqha.replication.master_session import LogRange
+from rmqha.replication.peer_knowledge import PATIENCE_S, PeerAnswer, PeerKnowledge, PeerState
 
 
 class Plan:

@@ -13,8 +13,8 @@ from rmqha.broker.tuning import Tuning
 from rmqha.config import BrokerConfig, load_config
 from rmqha.errors import StoreWriteError
 from rmqha.ha.ha_client import MasterAddress
-from rmqha.replication.catch_up_plan import PeerState
 from rmqha.replication.master_session import LogRange
+from rmqha.replication.peer_knowledge import PeerState
 from tests.sim.journal import NodeDied
 from tests.sim.sim_clock import WallClock, stream
 from tests.sim.sim_disk import SimDisk

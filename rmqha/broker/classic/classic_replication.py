@@ -123,7 +123,7 @@ class ClassicReplication:
         self.promise: Final = promise if self._waits_for_slaves else None
         """As :attr:`Replication.promise`."""
         self.ha_service.in_sync_watch.count_unsafe = lambda: promise.unreplicated
-        self.ha_service.on_slave_ahead = self.catch_up.on_slave_ahead
+        self.catch_up.watch_slaves(self.ha_service)
 
     def _make_group(self) -> ReplicationGroup:
         begin, error = (lambda: self.master_link.asked_min_offset), (lambda: self.final_error)

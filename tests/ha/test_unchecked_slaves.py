@@ -1,0 +1,202 @@
+"""What a slave of RocketMQ's is sent, which does not compare its log, and may hold another one."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rmqha.ha.catch_up_service import CatchUpService
+from rmqha.ha.ha_client import MasterAddress
+from rmqha.ha.ha_service import HAService
+from rmqha.ha.runtime_info import ConnectionState
+from rmqha.replication.master_session import LogRange, Refusal
+from rmqha.replication.peer_knowledge import PATIENCE_S
+from tests.fakes import MemoryNetwork, MemoryStream
+from tests.ha.harness import FILE, RawSlave, settle, start_catch_up, start_master, until
+from tests.ha.java_standin import JavaLog, JavaMaster, JavaSlave
+from tests.memory_log import MemoryLog, records
+
+COMMON = [bytes([i]) * 300 for i in range(8)]
+BODIES = COMMON + [b"master" * 20] * 12
+OWN = records(BODIES)
+WHOLE = records([*BODIES, *[b"later" * 30 + b"end of one"] * 700])
+OTHER = records(COMMON + [b"of another history" * 3] * 3)
+"""Shorter, and its end lies within a record of the other."""
+SAME = records(COMMON + [b"master" * 20] * 4)
+ELSEWHERE = "10.0.0.1"
+"""Where every connection of this network comes from."""
+
+
+class Resolving(MemoryNetwork):
+    """Knows the address behind a name."""
+
+    async def connect(self, host: str, port: int, *, timeout_s: float) -> MemoryStream:
+        return await super().connect(ELSEWHERE if host == "its-name" else host, port, timeout_s=timeout_s)
+
+
+class Rocket:
+    """A slave of RocketMQ's, with the HA port that it opens for slaves of its own."""
+
+    def __init__(self, network: MemoryNetwork, nursery: trio.Nursery, data: bytes) -> None:
+        self.network, self.nursery = network, nursery
+        self.log = JavaLog.holding(data, file_size=FILE)
+        self.port = 7777
+        self.is_there = True
+        self.following = trio.CancelScope()
+
+    async def open(self) -> None:
+        await self.nursery.start(self._listen)
+
+    async def _listen(self, task_status: trio.TaskStatus[int]) -> None:
+        await JavaMaster(self.log).run(self.network, port=self.port, task_status=task_status)
+
+    async def probe(self, _: MasterAddress) -> LogRange | None:
+        await trio.lowlevel.checkpoint()
+        return LogRange(max(self.log.min_offset, 0), self.log.max_offset) if self.is_there else None
+
+    def follow(self, port: int) -> None:
+        self.nursery.start_soon(self._follow, port)
+
+    async def _follow(self, port: int) -> None:
+        with trio.CancelScope() as self.following:
+            await JavaSlave(self.network, port, self.log).run()
+
+
+class Master:
+    """A master's log, which goes on growing."""
+
+    def __init__(self, service: HAService, catch_up: CatchUpService, log: MemoryLog) -> None:
+        self.service, self.catch_up, self.log = service, catch_up, log
+
+    async def write_for(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            end = self.log.max_offset
+            self.log.extend(WHOLE[end : WHOLE.index(b"end of one", end) + 14])
+            await trio.sleep(1)
+
+    @property
+    def states(self) -> list[str]:
+        return [peer["state"] for peer in self.catch_up.info()]
+
+    @property
+    def refused(self) -> list[str]:
+        return [one.reason for one in self.service.info().refused]
+
+
+async def master_beside(
+    nursery: trio.Nursery, network: MemoryNetwork, rocket: Rocket, data: bytes = OWN, *, host: str = ELSEWHERE
+) -> Master:
+    log = MemoryLog.holding(data)
+    service = await start_master(nursery, network, log)
+    catch_up = start_catch_up(nursery, network, log, MasterAddress(host, rocket.port), probe_peer=rocket.probe)
+    catch_up.watch_slaves(service)
+    return Master(service, catch_up, log)
+
+
+@pytest.mark.parametrize("is_asked_first", [True, False])
+@pytest.mark.parametrize("host", [ELSEWHERE, "its-name"])
+@pytest.mark.parametrize("is_probed", [True, False])
+async def test_who_holds_another_history_is_sent_nothing_ever(
+    *, is_asked_first: bool, host: str, is_probed: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Once it had taken more than is compared, its end would be this master's own."""
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket, host=host)
+    await until(master.catch_up.opened.is_set)
+    rocket.is_there = is_probed
+    if is_asked_first:
+        await rocket.open()
+        await until(lambda: master.states == ["unfit" if is_probed else "unknown"])
+        rocket.follow(master.service.port)
+    else:
+        rocket.follow(master.service.port)
+        await rocket.open()
+    await master.write_for(600)
+    assert rocket.log.content() == OTHER, "nothing was appended behind another history"
+    assert (master.states, master.refused) == (["unfit"], ["slave-unfit"])
+    assert master.service.group_transfer.acked.value <= 0, "it has acknowledged nothing"
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_holds_the_same_is_sent_what_follows_at_once(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, SAME)
+    master = await master_beside(nursery, network, rocket)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    rocket.follow(master.service.port)
+    await until(lambda: rocket.log.content() == OWN, within_s=7.0)
+    await master.write_for(60)
+    assert rocket.log.content() == master.log.content()
+    assert [one.state for one in master.service.info().connections] == [ConnectionState.IN_SYNC]
+    assert (master.states, master.refused) == (["settled"], [])
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_cannot_be_asked_is_served_until_it_can(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket)
+    rocket.is_there = False
+    rocket.follow(master.service.port)
+    await until(lambda: len(rocket.log.content()) > len(OTHER), within_s=5 + PATIENCE_S)
+    assert autojump_clock.current_time() >= 15, "it had ten seconds"
+    await master.write_for(60)
+    await rocket.open()
+    rocket.is_there = True
+    await until(lambda: master.refused == ["slave-unfit"])
+    assert master.states == ["unfit"], "it was compared where its stream began, not where it ends by now"
+    end = rocket.log.max_offset
+    await master.write_for(60)
+    assert rocket.log.max_offset == end
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_was_rebuilt_empty_is_served(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    rocket.follow(master.service.port)
+    await until(lambda: master.refused == ["slave-unfit"])
+    rocket.following.cancel()
+    rocket.log.files.clear()
+    rocket.follow(master.service.port)
+    await until(lambda: rocket.log.max_offset == master.log.max_offset)
+    await master.write_for(40)
+    assert rocket.log.max_offset == master.log.max_offset
+    assert (master.states, master.refused) == (["settled"], [])
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_says_its_name_compares_by_itself(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    rocket.is_there = False
+    master = await master_beside(nursery, network, rocket)
+    slave = await RawSlave.connect(nursery, network, master.service.port)
+    await slave.report(len(SAME))
+    await settle(1.0)
+    assert slave.reader.frames == []
+    ((host, port),) = master.service.slave_addresses()
+    master.service.name_slave(host, int(port), "broker/1")
+    await settle(0.2)
+    assert slave.reader.frames != []
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_comes_from_another_host_is_no_peer(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket, host="10.0.0.9")
+    rocket.is_there = False
+    slave = await RawSlave.connect(nursery, network, master.service.port)
+    await slave.report(len(SAME))
+    await settle()
+    assert slave.reader.frames != []
+    assert [one.reason for one in master.service.info().refused] == []
+    assert Refusal.UNFIT.value == "slave-unfit"
+    nursery.cancel_scope.cancel()
