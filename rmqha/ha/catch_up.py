@@ -155,7 +155,8 @@ class PeerAsker:
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)
         broker_id = None if there is None or there.member is None else there.member.broker_id
-        told = replace(answer, begin=None if there is None else there.min_offset, broker_id=broker_id, host=self._host)
+        compares, begin = (False, None) if there is None else (there.checks_reports, there.min_offset)
+        told = replace(answer, begin=begin, broker_id=broker_id, host=self._host, compares_itself=compares)
         return replace(told, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
 
     async def _check_group(self, peer: MasterAddress, there: LogRange | None) -> None:

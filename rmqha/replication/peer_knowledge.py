@@ -57,6 +57,7 @@ class PeerAnswer:
         begins_behind: with UNFIT, it is so only since the peer's log begins where the local one ends, or behind that.
         differs_below: with UNFIT, it is so since the logs differ somewhere before this offset.
         host: the address that it was reached at.
+        compares_itself: as a slave it compares its log with its master's, as ours do.
     """
 
     state: PeerState
@@ -70,6 +71,7 @@ class PeerAnswer:
     begins_behind: bool = False
     differs_below: int | None = None
     host: str = ""
+    compares_itself: bool = False
 
 
 @dataclass(slots=True)
@@ -82,7 +84,8 @@ class PeerKnowledge:
         broker_id: what it said last; None if it never did.
         unknown_since: the first of the questions in a row after which it was :attr:`PeerState.UNKNOWN`.
         unknown_before_s: for so long it was that before, between starts of which none was its last.
-        host: the address that it was reached at, or what ``haPeers`` names.
+        host: the address that it was reached at; empty until then.
+        compares_itself: as it said last; see :class:`PeerAnswer`.
         compare_below: what lies just before this offset is to be compared, as behind it the peer may have what a slave
             there was sent by this master; None: the end of the shorter log will do.
         came_at: when a slave came from there that may be this peer, and does not compare its log itself.
@@ -101,18 +104,19 @@ class PeerKnowledge:
     unknown_before_s: float = 0.0
     ask_at: float = 0.0
     host: str = ""
+    compares_itself: bool = False
     compare_below: int | None = None
     came_at: float = -inf
     proved_at: float = -inf
 
     def may_be_at(self, host: str) -> bool:
-        """Whether a slave there that has not said its name may be this peer: one of rmqha's has told its brokerId.
+        """Whether a slave there that has not said its name may be this peer, and does not compare its log itself.
 
         Where one is that is known by a name is known once it was reached.
         """
         named = host_of(self.peer)
         is_somewhere = not self.host and _is_name(named)
-        return self.broker_id is None and (is_somewhere or host in {self.host, named})
+        return not self.compares_itself and (is_somewhere or host in {self.host, named})
 
     def on_slave_came(self, first_report: int, *, now: float) -> None:
         """A slave that may be this peer holds as much, and is to be sent what follows: ask before it is."""
@@ -135,6 +139,7 @@ class PeerKnowledge:
         if answer.broker_id is not None:
             self.broker_id = answer.broker_id
         self.host = answer.host or self.host
+        self.compares_itself = answer.compares_itself or (self.compares_itself and answer.end is None)
         if answer.state in {PeerState.SETTLED, PeerState.UNFIT}:
             self.proved_at = asked_at
         if answer.state is PeerState.SETTLED and not self.is_uncompared:

@@ -8,6 +8,7 @@ from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.runtime_info import ConnectionState
+from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange, Refusal
 from rmqha.replication.peer_knowledge import PATIENCE_S
 from tests.fakes import MemoryNetwork, MemoryStream
@@ -51,7 +52,8 @@ class Rocket:
 
     async def probe(self, _: MasterAddress) -> LogRange | None:
         await trio.lowlevel.checkpoint()
-        return LogRange(max(self.log.min_offset, 0), self.log.max_offset) if self.is_there else None
+        member = GroupMember("broker", 1)
+        return LogRange(max(self.log.min_offset, 0), self.log.max_offset, member=member) if self.is_there else None
 
     def follow(self, port: int) -> None:
         self.nursery.start_soon(self._follow, port)
