@@ -132,22 +132,24 @@ class HAConnection:
         """Check and count one report. Raises RefusedSlaveError."""
         self.session.on_report(offset, log=self.log_range())
         if not self.first_report_came.is_set():
-            now = trio.current_time()
-            self._rate = RateMeter(offset, now=now)
+            self._rate = RateMeter(offset, now=trio.current_time())
             self.first_report_came.set()
-            self._was_announced = self.service.log_limit.take(now=now)
-            log = logger.info if self._was_announced else logger.debug
-            log(
-                "ha_connection.transfer_started",
-                peer=self.peer,
-                first_report=offset,
-                next_transfer_from_where=self.session.next_transfer_from_where,
-            )
+
+    def start_transfer(self) -> None:
+        """From now on the slave is sent the log, and its reports count."""
+        self.is_held = False
+        self._was_announced = self.service.log_limit.take(now=trio.current_time())
+        log = logger.info if self._was_announced else logger.debug
+        log(
+            "ha_connection.transfer_started",
+            peer=self.peer,
+            first_report=self.session.first_report,
+            next_transfer_from_where=self.session.next_transfer_from_where,
+        )
+        self.on_acknowledged()
 
     def on_acknowledged(self) -> None:
-        """Pass the newest acknowledgement on to the sends that wait for it. What is held is no slave yet."""
-        if self.is_held:
-            return
+        """Pass the newest acknowledgement on to the sends that wait for it."""
         self._rate.note(self.session.slave_ack_offset, now=trio.current_time())
         self.service.notify_transfer_some(self)
         if not self._has_joined:
@@ -229,7 +231,7 @@ class ReadSocketService:
             session.on_read(decoder.unfinished_size, now=trio.current_time())
             for offset in reports:
                 connection.on_report(offset)
-            if reports:
+            if reports and not connection.is_held:
                 connection.on_acknowledged()
 
     async def _receive_what_tells(self, first_bytes: bytes, buffer: memoryview) -> int:
@@ -280,8 +282,7 @@ class WriteSocketService:
         connection = self._connection
         await connection.first_report_came.wait()
         await connection.service.before_sending(connection)
-        connection.is_held = False
-        connection.on_acknowledged()
+        connection.start_transfer()
         while True:
             match self._next_action():
                 case SendRange() as frame:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.commitlog import HeldMessages, wait_identical
+from tests.e2e.commitlog import HeldMessages, log_end, wait_identical
 from tests.e2e.load import LoadProducer, Sends, body_of_size, wait_in_sync
 from tests.e2e.processes import Broker, RmqhaBroker, reaping
 from tests.interop.feature_table import BROKER
@@ -78,3 +78,40 @@ async def test_a_rocketmq_master_of_another_group_is_not_followed(
         await master.start()
         await slave.start()
         await slave.running.wait_output(f"this master is not followed: {reason}")
+
+
+@pytest.mark.tries(BROKER, "as an old master with another history be sent nothing")
+async def test_an_old_rocketmq_master_that_holds_another_history_counts_for_nothing(tmp_path: Path) -> None:
+    """It stored some messages that its slave never had; the slave was made master, and went on further than that."""
+    common = {"mappedFileSizeCommitLog": 6 << 20}
+    old = JavaBroker(tmp_path / "old", {"brokerRole": "SYNC_MASTER", **common})
+    follows = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": old.ha_address}
+    new = RmqhaBroker(tmp_path / "new", common | follows)
+    with reaping(old, new):
+        await old.start()
+        await new.start()
+        await wait_in_sync(old.ports.listen)
+        sends = Sends("orders", body=body_of_size(1_000, 7))
+        load = LoadProducer(old.ports.listen, sends, window=4)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await load.wait_acknowledged(50)
+            await new.kill()
+            await load.wait_refused(5)
+            load.stop()
+        await old.kill()
+        old_end = log_end(old.store / "commitlog")
+        del new.conf["haMasterAddress"]
+        new.conf |= {"brokerRole": "SYNC_MASTER", "brokerId": 0, "haPeers": old.ha_address}
+        old.conf |= {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": new.ha_address}
+        await new.start()
+        later = LoadProducer(new.ports.listen, Sends("orders", body=body_of_size(900)), window=4)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(later.run)
+            await trio.sleep(3)
+            await old.start()
+            await new.running.wait_output("slave-unfit")
+            await trio.sleep(8)
+            later.stop()
+        assert later.acknowledged == set(), "nobody but the master holds any of them so that it can be read"
+        assert log_end(old.store / "commitlog") == old_end
