@@ -119,6 +119,7 @@ class PeerAsker:
         self.is_reached = there is not None
         tells = takes or (are_sends_refused and there is not None and there.max_offset == 0)
         was_longer, has_tables = known is PeerState.LONGER, not takes
+        is_to_compare = known is not PeerState.SETTLED or below is not None
         is_longer = was_longer if there is None else there.max_offset > self._log.max_offset
         end = None if there is None else there.max_offset
         try:
@@ -127,9 +128,7 @@ class PeerAsker:
             answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.SETTLED)
             if takes and is_longer and is_begun:  # what is beside a log that does not continue this one is not ours
                 await self._take(peer, there)
-            elif (known is not PeerState.SETTLED or below is not None) and not (
-                is_longer and (is_begun or there is not None)
-            ):
+            elif is_to_compare and not (is_longer and (is_begun or there is not None)):
                 answer = await self._compare(peer, there, below=below)
                 is_longer = is_longer and answer.state is not PeerState.SETTLED  # who was may have been rebuilt empty
             if takes and was_longer and answer.state is PeerState.UNKNOWN:
