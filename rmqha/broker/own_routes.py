@@ -151,9 +151,9 @@ class OwnRoutes:
         """As :meth:`Routes.connection_closed`."""
         self._registered.connection_closed(connection)
 
-    def scan_not_active_broker(self, *, now: float) -> None:
+    def scan_not_active_broker(self, *, now: float) -> Iterator[None]:
         """As :meth:`Routes.scan_not_active_broker`."""
-        self._registered.scan_not_active_broker(now=now)
+        return self._registered.scan_not_active_broker(now=now)
 
 
 def _is_master(replication: Replication, address: str) -> bool:

@@ -57,4 +57,5 @@ class NameService:
             nursery.start_soon(self._kv_config.run)
             while True:
                 await trio.sleep(_SCAN_EVERY_S)
-                self._routes.scan_not_active_broker(now=trio.current_time())
+                for _ in self._routes.scan_not_active_broker(now=trio.current_time()):
+                    await trio.lowlevel.checkpoint()

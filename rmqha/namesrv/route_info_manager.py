@@ -37,6 +37,8 @@ BROKERS_MAX: Final = 64
 """Of one name: each route to its topics names them all."""
 _TOPIC_SIZE: Final = 256
 _CHANGED_AT_ONCE: Final = 500
+_FORGOTTEN_AT_ONCE: Final = 200
+"""Some milliseconds' work. A connection may have brought 13,000 brokers."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +49,8 @@ class _Broker:
     connection: BrokerConnection
     seen_at: float
     host: str
+    has_left: bool = False
+    """It is in no group any more."""
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +92,8 @@ class RouteInfoManager:
     """See :class:`~rmqha.namesrv.routes.Routes`.
 
     Invariants: a group has at least one broker, and an address is that of one broker. ``_room``, the sum of what the
-    groups and brokers take, is at most :data:`SIZE_MAX`.
+    groups and brokers take, is at most :data:`SIZE_MAX`. Brokers whose connection ended are in no group, and found by
+    nobody; what else is kept of them goes later if they are many: ``_left``.
 
     Attributes:
         clashes: how many registrations took a place back from another broker that is there as well.
@@ -98,6 +103,7 @@ class RouteInfoManager:
         self._groups: Final[dict[str, _Group]] = {}
         self._by_address: Final[dict[str, _Broker]] = {}
         self._of_connection: Final[dict[BrokerConnection, dict[_Broker, None]]] = {}
+        self._left: Final[list[_Broker]] = []
         self._room: Final = Room("what brokers register", of_host="what brokers on {host} register", size_max=SIZE_MAX)
         self._lines: Final = LogLimit()
         self._warnings: Final = LogLimit()
@@ -120,8 +126,9 @@ class RouteInfoManager:
         tell any more stay: a broker may tell but the one that it has just made. New ones for which there is no room are
         left out, with a line in the log, until it tells them again: it is asked to with its next registration.
         """
+        self._forget_some()
         name, host = registration.broker_name, host_of(connection.peer)
-        former = self._by_address.get(registration.broker_addr)
+        former = self._find_broker(registration.broker_addr)
         tells = registration.broker_id == MASTER_ID and not _has_told(former, registration)
         group = self._groups.get(name) or _Group(registration.cluster, name, host)
         _check_brokers(group, registration, former)
@@ -197,18 +204,40 @@ class RouteInfoManager:
 
     def _forget(self, broker: _Broker, *, keeps_group: str = "") -> None:
         """Forget a broker, and with the last one its group and all its topics."""
-        registration = broker.registration
-        self._room.add(broker.host, -_BROKER_SIZE)
-        del self._by_address[registration.broker_addr]
         of_connection = self._of_connection[broker.connection]
         del of_connection[broker]
         if not of_connection:
             del self._of_connection[broker.connection]
-        group = self._groups[registration.broker_name]
-        del group.brokers[registration.broker_id]
+        self._leave_group(broker, keeps_group=keeps_group)
+        self._give_back(broker)
+
+    def _leave_group(self, broker: _Broker, *, keeps_group: str = "") -> None:
+        broker.has_left = True
+        group = self._groups[broker.registration.broker_name]
+        del group.brokers[broker.registration.broker_id]
         if not group.brokers and group.broker_name != keeps_group:
             del self._groups[group.broker_name]
             self._charge_group(group, group.host, 0)
+
+    def _give_back(self, broker: _Broker) -> None:
+        del self._by_address[broker.registration.broker_addr]
+        self._room.add(broker.host, -_BROKER_SIZE)
+
+    def _find_broker(self, address: str) -> _Broker | None:
+        broker = self._by_address.get(address)
+        if broker is None or not broker.has_left:
+            return broker
+        self._give_back(broker)
+        return None
+
+    def _forget_some(self) -> bool:
+        """Of those whose connections ended; returns whether there are more."""
+        for broker in self._left[-_FORGOTTEN_AT_ONCE:]:
+            if self._by_address.get(broker.registration.broker_addr) is broker:  # or it has come back
+                self._give_back(broker)
+                self._log("route_info.broker_forgotten", broker.registration, reason="its connection ended")
+        del self._left[-_FORGOTTEN_AT_ONCE:]
+        return bool(self._left)
 
     def _lose(self, broker: _Broker, why: str) -> None:
         self._forget(broker)
@@ -220,13 +249,13 @@ class RouteInfoManager:
 
     def unregister_broker(self, registration: Registration) -> None:
         """As :meth:`Routes.unregister_broker`."""
-        broker = self._by_address.get(registration.broker_addr)
+        broker = self._find_broker(registration.broker_addr)
         if broker is not None and broker.registration.broker_name == registration.broker_name:
             self._lose(broker, "it said goodbye")
 
     def query_data_version(self, registration: Registration, *, now: float) -> DataVersion | None:
         """As :meth:`Routes.query_data_version`."""
-        broker = self._by_address.get(registration.broker_addr)
+        broker = self._find_broker(registration.broker_addr)
         if broker is None:
             return None
         if broker.registration.data_version == registration.data_version:
@@ -254,18 +283,28 @@ class RouteInfoManager:
 
     def connection_closed(self, connection: BrokerConnection) -> None:
         """As :meth:`Routes.connection_closed`."""
-        for broker in list(self._of_connection.get(connection, ())):
-            self._lose(broker, "its connection ended")
+        brokers = self._of_connection.pop(connection, {})
+        for broker in brokers:
+            self._leave_group(broker)
+        self._left.extend(brokers)
+        self._forget_some()
 
-    def scan_not_active_broker(self, *, now: float) -> None:
+    def scan_not_active_broker(self, *, now: float) -> Iterator[None]:
         """As :meth:`Routes.scan_not_active_broker`."""
-        expired = [
-            broker for broker in self._by_address.values() if now - broker.seen_at > BROKER_CHANNEL_EXPIRED_TIME_S
-        ]
-        for broker in expired:
-            silence = f"it has not registered for {BROKER_CHANNEL_EXPIRED_TIME_S:g} s"
-            self._lose(broker, silence)
-            broker.connection.close(silence)
+        while self._forget_some():
+            yield
+        silence = f"it has not registered for {BROKER_CHANNEL_EXPIRED_TIME_S:g} s"
+        expired = [broker for broker in self._by_address.values() if _is_silent(broker, now)]
+        for count, broker in enumerate(expired, 1):
+            if not broker.has_left and _is_silent(broker, now):
+                self._lose(broker, silence)
+                broker.connection.close(silence)
+            if count % _FORGOTTEN_AT_ONCE == 0:
+                yield
+
+
+def _is_silent(broker: _Broker, now: float) -> bool:
+    return now - broker.seen_at > BROKER_CHANNEL_EXPIRED_TIME_S
 
 
 def _check_brokers(group: _Group, registration: Registration, former: _Broker | None) -> None:

@@ -101,8 +101,11 @@ class Routes(Protocol):
         """Forget the brokers that registered on it last."""
         ...
 
-    def scan_not_active_broker(self, *, now: float) -> None:
-        """Forget the brokers that have not registered for too long, and end their connections."""
+    def scan_not_active_broker(self, *, now: float) -> Iterator[None]:
+        """Forget, step by step, the brokers that have not registered for too long, and end their connections.
+
+        And what is still kept of those whose connections have ended.
+        """
         ...
 
 
