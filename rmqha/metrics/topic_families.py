@@ -135,8 +135,10 @@ class TopicFamilies:
         Heartbeats may name so many that to look at all would take minutes.
         """
         pairs = 0
-        for group, online in self._broker.consumers.groups():
+        for group in self._broker.consumers.names():
             await self._pause()
+            if (online := self._broker.consumers.find_group(group)) is None:
+                continue
             for name in not_committed(group, online, committed=committed.get(group, ()), got={}):
                 if len(rows) >= self._broker.config.metrics_topics_max:
                     return pairs

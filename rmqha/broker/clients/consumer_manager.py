@@ -11,6 +11,7 @@ import trio
 
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.heartbeat_room import HeartbeatRoom, text_size
+from rmqha.broker.clients.leaving import Leaving
 from rmqha.codec import java_json
 from rmqha.codec.heartbeat import ConsumerData, SubscriptionData
 from rmqha.codec.host import host_of
@@ -69,6 +70,7 @@ class ConsumerManager:
 
     Attributes:
         on_changed: told the name of a group when its members have changed, or the topics that it subscribes to.
+        leaving: members whose connections ended, and who are still to be taken out of their groups.
     """
 
     def __init__(self) -> None:
@@ -76,6 +78,7 @@ class ConsumerManager:
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[Connection, dict[str, None]] = {}
         self._room: Final = HeartbeatRoom("what groups subscribe to")
+        self.leaving: Final = Leaving(self._take_out)
 
     def register(self, consumer: ConsumerData, client: ClientChannelInfo) -> None:
         """A member's heartbeat: it is alive, and its group subscribes to this.
@@ -84,7 +87,7 @@ class ConsumerManager:
             RemoteProtocolError: there is no room for that; nothing has changed.
         """
         name, host = consumer.group_name, host_of(client.peer)
-        group = self._groups.get(name) or ConsumerGroupInfo()
+        group = self.find_group(name) or ConsumerGroupInfo()
         merged, former = group.merged(consumer.subscription_data_set), group.members.get(client.connection)
         size = text_size(name) + sum(map(_size, merged.values()))
         member_size, former_size = text_size(client.client_id), text_size(former.client_id) if former else 0
@@ -112,19 +115,22 @@ class ConsumerManager:
         del groups[name]
         if not groups:
             del self._groups_of[connection]
+        self._take_out(name, [connection])
+
+    def _take_out(self, name: str, connections: list[Connection]) -> None:
         group = self._groups[name]
-        member = group.members.pop(connection)
+        for connection in connections:
+            member = group.members.pop(connection)
+            self._room.add(host_of(member.peer), -text_size(member.client_id))
         group.forget_client_ids()
-        self._room.add(host_of(member.peer), -text_size(member.client_id))
         if not group.members:
             self._room.add(group.host, -group.size)
             del self._groups[name]
         self.on_changed(name)
 
     def forget_member(self, connection: Connection) -> None:
-        """A connection closed."""
-        for name in list(self._groups_of.get(connection, ())):
-            self.unregister(name, connection)
+        """A connection closed: it is in no group from now on."""
+        self.leaving.leave(connection, self._groups_of.pop(connection, {}))
 
     def is_member(self, connection: Connection) -> bool:
         """Whether it is in any group."""
@@ -136,22 +142,26 @@ class ConsumerManager:
         for number, (name, group) in enumerate([*self._groups.items()]):
             if number % _LOOKED_AT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-            if topic in group.subscriptions:
+            if topic in group.subscriptions and self.find_group(name) is not None:
                 found.append(name)
         return found
 
     def find_client(self, name: str, client_id: str) -> ClientChannelInfo | None:
         """A member of a group by its id, by its newest connection; None if there is none."""
-        group = self._groups.get(name)
+        group = self.find_group(name)
         members = reversed(group.members.values()) if group is not None else ()
         return next((member for member in members if member.client_id == client_id), None)
 
-    def groups(self) -> list[tuple[str, ConsumerGroupInfo]]:
-        """All that have members at present, by name."""
-        return [*self._groups.items()]
+    def names(self) -> list[str]:
+        """Of all groups that have members at present, or had some a moment ago."""
+        return [*self._groups]
 
     def find_group(self, name: str) -> ConsumerGroupInfo | None:
         """The group, or None if it has no member."""
+        group = self._groups.get(name)
+        if group is None or not self.leaving.groups_of:  # hot: each pull asks
+            return group
+        self.leaving.look_at(name, group.members.keys())
         return self._groups.get(name)
 
 

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
+import trio
+
 from rmqha.broker.clients.client_channel_info import ClientChannelInfo
 from rmqha.broker.clients.heartbeat_room import HeartbeatRoom, text_size
+from rmqha.broker.clients.leaving import Leaving
 from rmqha.codec.host import host_of
 from rmqha.remoting.connection import Connection
 
@@ -28,7 +31,11 @@ class _Group:
 
 
 class ProducerManager:
-    """Groups by name; a member is a connection, which takes its place along when it closes."""
+    """Groups by name; a member is a connection, which takes its place along when it closes.
+
+    Attributes:
+        leaving: members whose connections ended, and who are still to be taken out of their groups.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
@@ -36,6 +43,7 @@ class ProducerManager:
         self._connections_of: dict[str, dict[Connection, int]] = {}
         """By client id, each with how many groups it is in as that client."""
         self._room: Final = HeartbeatRoom("what groups produce")
+        self.leaving: Final = Leaving(self._take_out)
 
     def register(self, name: str, client: ClientChannelInfo) -> None:
         """A member's heartbeat.
@@ -43,7 +51,7 @@ class ProducerManager:
         Raises:
             RemoteProtocolError: there is no room for it; nothing has changed.
         """
-        group = self._groups.get(name) or _Group()
+        group = self._find(name) or _Group()
         former = group.members.get(client.connection)
         size = _size(name, client) - (_size(name, former) if former else 0)
         self._room.check(name, host_of(client.peer), growth=size)
@@ -64,12 +72,23 @@ class ProducerManager:
         del groups[name]
         if not groups:
             del self._groups_of[connection]
+        self._take_out(name, [connection])
+
+    def _take_out(self, name: str, connections: list[Connection]) -> None:
         members = self._groups[name].members
-        client = members.pop(connection)
-        self._forget_client(client)
-        self._room.add(host_of(client.peer), -_size(name, client))
+        for connection in connections:
+            client = members.pop(connection)
+            self._forget_client(client)
+            self._room.add(host_of(client.peer), -_size(name, client))
         if not members:
             del self._groups[name]
+
+    def _find(self, name: str) -> _Group | None:
+        group = self._groups.get(name)
+        if group is not None and self.leaving.groups_of:
+            self.leaving.look_at(name, group.members.keys())
+            return self._groups.get(name)
+        return group
 
     def _forget_client(self, client: ClientChannelInfo) -> None:
         connections = self._connections_of[client.client_id]
@@ -80,9 +99,8 @@ class ProducerManager:
             del self._connections_of[client.client_id]
 
     def forget_member(self, connection: Connection) -> None:
-        """A connection closed."""
-        for name in list(self._groups_of.get(connection, ())):
-            self.unregister(name, connection)
+        """A connection closed: it is in no group from now on."""
+        self.leaving.leave(connection, self._groups_of.pop(connection, {}))
 
     def is_member(self, connection: Connection) -> bool:
         """Whether it is in any group."""
@@ -90,7 +108,7 @@ class ProducerManager:
 
     def members(self, name: str) -> list[ClientChannelInfo]:
         """Those of a group; empty if it is not known."""
-        group = self._groups.get(name)
+        group = self._find(name)
         return list(group.members.values()) if group is not None else []
 
     def any_connection(
@@ -100,7 +118,7 @@ class ProducerManager:
 
         It is its turn until it ``is_used``; of those that take none, until they were tried.
         """
-        group = self._groups.get(name)
+        group = self._find(name)
         if group is None:
             return None
         members = group.members
@@ -114,11 +132,13 @@ class ProducerManager:
 
     def find_connection(self, client_id: str) -> Connection | None:
         """Of a client, the last one that said for the first time that it is; None if there is none."""
-        connections = self._connections_of.get(client_id)
-        return next(reversed(connections)) if connections else None
+        connections = reversed(self._connections_of.get(client_id, {}))
+        return next((one for one in connections if one not in self.leaving.groups_of), None)
 
     async def to_json_in_turns(self) -> dict[str, Any]:
         """All members by group, as the answer to 328 holds them."""
+        for _ in self.leaving.steps():
+            await trio.lowlevel.checkpoint()
         return {"data": dict(self._groups)}
 
 

@@ -3,7 +3,7 @@
 Source: spec: remoting §2.4 (34, 35), §2.5 (46); rocketmq-all-4.9.8 ClientManageProcessor.java.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import structlog
@@ -69,7 +69,7 @@ class ClientManageProcessor:
         dispatcher.on_closed(self.housekeeping.forget)
         dispatcher.on_closed(self._access.forget)
 
-    def heart_beat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def heart_beat(self, connection: Connection, request: RemotingCommand) -> None:
         """34: a client says which groups it belongs to; missing and null sets are legal.
 
         It is answered when name servers know the groups' retry topics: then the client asks for them.
@@ -78,14 +78,22 @@ class ClientManageProcessor:
         client = self._client_of(heartbeat, connection, request)
         self._access.claim_client_id(client.client_id, connection, client.asker)
         self.housekeeping.note_heartbeat(connection)
-        for consumer in heartbeat.consumer_data_set:
-            self._make_group(consumer, connection.peer)
-            self._consumers.register(consumer, client)
-        for group in heartbeat.producer_data_set:
-            self._producers.register(group, client)
-        if self._topics.untold.numbers and self._answer_when_told(heartbeat, connection, request):
-            return None
-        return RemotingCommand(ResponseCode.SUCCESS)
+        connection.work(self._take_in(heartbeat, client, connection, request))
+
+    def _take_in(
+        self, heartbeat: HeartbeatData, client: ClientChannelInfo, connection: Connection, request: RemotingCommand
+    ) -> Iterator[bool]:
+        """One group after the other, as they may be two thousand, and new; then the answer."""
+        with connection.fenced(request):
+            for consumer in heartbeat.consumer_data_set:
+                self._make_group(consumer, connection.peer)
+                self._consumers.register(consumer, client)
+                yield False
+            for group in heartbeat.producer_data_set:
+                self._producers.register(group, client)
+                yield False
+            if not (self._topics.untold.numbers and self._answer_when_told(heartbeat, connection, request)):
+                connection.send_reply(request, RemotingCommand(ResponseCode.SUCCESS))
 
     def _answer_when_told(self, heartbeat: HeartbeatData, connection: Connection, request: RemotingCommand) -> bool:
         """Whether there is anything to wait for."""

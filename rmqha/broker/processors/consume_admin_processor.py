@@ -169,7 +169,7 @@ class ConsumeAdminProcessor:
         """Groups with topics that they consume and have committed nothing of; of so many queues at most."""
         by_group: list[dict[str, Any]] = []
         got = await self._stats.got_in_turns()
-        for number, group in enumerate({**got, **dict(self._consumers.groups())}):
+        for number, group in enumerate(dict.fromkeys([*got, *self._consumers.names()])):
             await pause(number)
             for config in self._not_committed(group, committed.get(group, []), got):
                 if config.read_queue_nums > room:
