@@ -69,7 +69,6 @@ class DeadlineService:
         self._deadlines = deadlines
         self._armed = inf
         self._earlier = trio.Event()
-        deadlines.added = self._on_added
 
     def _on_added(self, at: float) -> None:
         if at < self._armed:
@@ -78,13 +77,20 @@ class DeadlineService:
 
     async def run(self) -> None:
         """Keep the deadlines until cancelled; what is left then is for the caller to end."""
-        while True:
-            self._earlier = trio.Event()
-            self._armed = self._deadlines.next()
-            with trio.move_on_at(self._armed):
-                await self._earlier.wait()
-            while self._deadlines.expire(trio.current_time(), at_most=_EXPIRED_AT_ONCE):
-                await trio.lowlevel.checkpoint()
+        self._deadlines.added = self._on_added
+        try:
+            while True:
+                await self._expire_next()
+        finally:
+            self._deadlines.added = None  # the two would hold one another: each connection has them
+
+    async def _expire_next(self) -> None:
+        self._earlier = trio.Event()
+        self._armed = self._deadlines.next()
+        with trio.move_on_at(self._armed):
+            await self._earlier.wait()
+        while self._deadlines.expire(trio.current_time(), at_most=_EXPIRED_AT_ONCE):
+            await trio.lowlevel.checkpoint()
 
 
 class FairLock:

@@ -5,8 +5,10 @@ from functools import partial
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from rmqha.replication.deadlines import Deadlines
 from rmqha.replication.watermark import Complete, Watermark
 from rmqha.waiting import DeadlineService, wait_overdue, wait_reached
+from tests.garbage import FEW, PEERS, counted_garbage
 
 
 async def test_wait_reached_returns_when_the_offset_passes(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
@@ -50,6 +52,29 @@ async def test_each_waiter_expires_at_his_own_deadline(nursery: trio.Nursery, au
     await trio.sleep(10)
     assert expired == {"late": 4.0, "early": 1.5}
     nursery.cancel_scope.cancel()
+
+
+async def test_deadlines_and_what_keeps_them_leave_nothing_to_the_collector(autojump_clock: MockClock) -> None:
+    """Each connection has both; some thousands may end in a minute."""
+    with counted_garbage() as left:
+        for _ in range(PEERS):
+            service = DeadlineService(deadlines := Deadlines())
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service.run)
+                deadlines.add(1.0, nursery.cancel_scope.cancel)
+                await trio.sleep(2.0)
+            del service, deadlines, nursery
+    assert left.total() < FEW, left.most_common(20)
+
+
+async def test_deadlines_are_kept_that_were_there_before_and_again(autojump_clock: MockClock) -> None:
+    deadlines, expired = Deadlines(), list[float]()
+    service = DeadlineService(deadlines)
+    for after_s in (3.0, 6.0):
+        deadlines.add(trio.current_time() + after_s, lambda: expired.append(trio.current_time()))
+        with trio.move_on_after(after_s + 0.5):
+            await service.run()
+    assert expired == [3.0, 9.5]
 
 
 async def test_time_in_which_the_process_stood_still_is_no_silence(mock_clock: MockClock) -> None:
