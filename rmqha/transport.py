@@ -364,11 +364,13 @@ class TcpNetwork:
 
 def _why_not_connected(error: OSError) -> OSError:
     """What the kernel said, rather than that all attempts failed: of several addresses, about the last one tried."""
-    cause = error.__cause__
-    if isinstance(cause, BaseExceptionGroup):
-        cause = errors_in(cause, OSError)[-1]
-    if not isinstance(cause, OSError):
+    if not isinstance(error.__cause__, OSError | BaseExceptionGroup):
         return error
+    causes = errors_in(error.__cause__, OSError)
+    for cause in causes:
+        cause.__traceback__ = None  # it holds trio's list of them
+    cause = causes[-1]
+    assert isinstance(cause, OSError)
     # trio puts the address before it, as Python writes one; who asked knows it
     return OSError(cause.errno, os.strerror(cause.errno)) if cause.errno else cause
 
