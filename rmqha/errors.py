@@ -210,6 +210,15 @@ def forget_locals(error: Exception) -> None:
     clear_frames(error.__traceback__)
 
 
+def forget_origin(error: Exception) -> None:
+    """Let go of where ``error`` comes from, of which nobody will be told.
+
+    Whatever keeps the error would keep the frames that it came through; and what one of these knows that keeps it, the
+    collector alone could free.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+
+
 def errors_in(raised: BaseException, *kinds: type[BaseException]) -> list[BaseException]:
     """The errors of a group, in groups within it too, or the one that came without a group; all are of these kinds.
 
@@ -223,6 +232,9 @@ def errors_in(raised: BaseException, *kinds: type[BaseException]) -> list[BaseEx
         return [raised]
     mine, others = raised.split(kinds)
     if others is not None:
-        raise others
+        try:
+            raise others
+        finally:
+            del others, raised  # its traceback holds this frame
     assert mine is not None, "no group is empty"
     return [error for part in mine.exceptions for error in errors_in(part, *kinds)]

@@ -14,13 +14,27 @@ async def open_background_nursery() -> AsyncIterator[trio.Nursery]:
     the block knows nothing of the tasks behind it. So does a ctrl-c that met one of those tasks. That holds also where
     the tasks are cancelled from outside at the same moment.
     """
+    failed = list[BaseException]()
     try:
         async with trio.open_nursery() as nursery:
-            yield nursery
+            try:
+                yield nursery
+            except Exception as error:  # noqa: BLE001 - raised below: see rmqha/ending.py
+                failed.append(error)
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as errors:
-        _, failures = errors.split(trio.Cancelled)
-        error: BaseException = failures or errors
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            (error,) = error.exceptions
-        raise error from None
+        _, others = errors.split(trio.Cancelled)
+        if others is not None:
+            failed = [*others.exceptions, *failed]
+        if not failed:
+            raise _unpacked(*errors.exceptions) from None
+    if failed:
+        raise _unpacked(*failed)
+
+
+def _unpacked(*errors: BaseException) -> BaseException:
+    """All of them in one; if it is one, that one."""
+    error: BaseException = BaseExceptionGroup("Exceptions from Trio nursery", errors)
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    return error

@@ -12,7 +12,8 @@ from rmqha.codec.codes import ResponseCode
 from rmqha.codec.frame_decoder import FrameDecoder
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, FRAME_SIZE_MAX, RemotingCommand
 from rmqha.codec.strangers import describe_answer
-from rmqha.errors import RemoteProtocolError, RemotingConnectError, errors_in
+from rmqha.ending import ENDINGS, Ending
+from rmqha.errors import RemotingConnectError, errors_in
 from rmqha.memory import BytesLike, new_buffer
 from rmqha.remoting.background import open_background_nursery
 from rmqha.remoting.outgoing import OutgoingQueue
@@ -41,8 +42,6 @@ REFUSED_BEHIND_MAX: Final = 16 * 1024 * 1024
 """Bytes queued, behind which no more answers to a broker's questions are."""
 _CLOSED: Final = "the peer closed the connection"
 _CLOSED_SILENTLY: Final = f"{_CLOSED} without an answer, as one does that requires TLS, or has no room for a client"
-_ENDINGS: Final = (trio.BrokenResourceError, RemoteProtocolError)
-"""What ends a connection, and no more than that."""
 
 
 class RemotingClient:
@@ -89,16 +88,20 @@ class RemotingClient:
 
     async def run(self) -> None:
         """Receive until the connection ends, for whatever reason; everything pending fails then."""
-        reason = "the connection was closed here"
+        reason, ending = "the connection was closed here", Ending(*ENDINGS)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._send)
+                    nursery.start_soon(ending.keep, self._send, nursery)
                     nursery.start_soon(self._responses.expire)
-                    await self._read()
-                    reason = describe_answer(self._first_bytes) or (_CLOSED if self._first_bytes else _CLOSED_SILENTLY)
+                    await ending.keep(self._read, nursery)
+                    if ending.error is None:
+                        reason = describe_answer(self._first_bytes) or (
+                            _CLOSED if self._first_bytes else _CLOSED_SILENTLY
+                        )
                     nursery.cancel_scope.cancel()
-        except (*_ENDINGS, BaseExceptionGroup) as raised:
+            ending.tell()
+        except (*ENDINGS, BaseExceptionGroup) as raised:
             reason = self._reason_of(raised)
         finally:
             self.closed = True
@@ -118,7 +121,7 @@ class RemotingClient:
     def _reason_of(self, raised: BaseException) -> str:
         """Why the connection ended; a bug is told of here. Raises what is no mere error, such as a cancellation."""
         try:
-            error = errors_in(raised, *_ENDINGS)[0]
+            error = errors_in(raised, *ENDINGS)[0]
             told = describe_answer(self._first_bytes)
             return f"{told} ({error})" if told else str(error)
         except BaseExceptionGroup as others:

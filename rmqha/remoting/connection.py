@@ -10,7 +10,8 @@ from rmqha.codec.host import host_of
 from rmqha.codec.remoting import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.codec.usual.decoder import RequestDecoder
 from rmqha.codec.usual.sends import Request
-from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError, forget_locals
+from rmqha.ending import ENDINGS, Ending
+from rmqha.errors import RemotingSendRequestError, RemotingTimeoutError
 from rmqha.memory import BytesLike
 from rmqha.remoting.fence import Fence, Guard
 from rmqha.remoting.in_flight import InFlight
@@ -181,26 +182,27 @@ class Connection:
             RemoteProtocolError: the client broke the protocol.
             trio.BrokenResourceError: the client is gone, or does not take its answers.
         """
+        ending = Ending(*ENDINGS)
         self._capacity.owed.join(self, host_of(self.peer))
         try:
             with self._ending:
                 async with trio.open_nursery() as self._nursery:
-                    self._nursery.start_soon(self._outgoing.run)
+                    self._nursery.start_soon(ending.keep, self._outgoing.run, self._nursery)
                     self._nursery.start_soon(self._watch_idle)
-                    with self._reader:
-                        try:
-                            await self._read()
-                        except Exception as error:
-                            forget_locals(error)
-                            raise
-                    while self._draining and self.in_flight.requests:
-                        await self.in_flight.wait_released()
-                    await self._outgoing.wait_below(1)
-                    if self._draining and self.requests:
-                        await self._take_leave()
+                    await ending.keep(self._serve, self._nursery)
                     self._nursery.cancel_scope.cancel()
+            ending.tell()
         finally:
             self._forget()
+
+    async def _serve(self) -> None:
+        with self._reader:
+            await self._read()
+        while self._draining and self.in_flight.requests:
+            await self.in_flight.wait_released()
+        await self._outgoing.wait_below(1)
+        if self._draining and self.requests:
+            await self._take_leave()
 
     async def _take_leave(self) -> None:
         """Take in for nothing what the client goes on sending till it has seen the end of its answers, and leaves.

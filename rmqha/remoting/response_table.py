@@ -110,6 +110,10 @@ async def invoke(
         await finished.wait()
     finally:
         responses.discard(request.opaque)
-    if isinstance(outcomes[0], RemotingError):
-        raise outcomes[0]
-    return outcomes[0]
+    outcome = outcomes.pop()
+    if isinstance(outcome, RemotingError):
+        try:
+            raise outcome
+        finally:
+            del outcome  # its traceback holds this frame
+    return outcome

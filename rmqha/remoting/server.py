@@ -14,6 +14,7 @@ import trio
 from rmqha.codec.remoting import NoFrameError
 from rmqha.codec.strangers import describe_on_remoting_port
 from rmqha.door import Door
+from rmqha.ending import ENDINGS
 from rmqha.errors import RemoteProtocolError, errors_in
 from rmqha.log_limit import LogLimit
 from rmqha.remoting.connection import Connection
@@ -26,8 +27,6 @@ logger = structlog.get_logger()
 
 _ROOM_MADE = "room was needed: this client had not asked anything yet, or most of all clients are of its host"
 _TOLD_FOR_S: Final = 600.0
-_ENDINGS: Final = (RemoteProtocolError, UntrustedPeerError, trio.BrokenResourceError)
-"""What ends a connection, and no more than that."""
 
 
 class RemotingServer:
@@ -151,15 +150,17 @@ class RemotingServer:
         """Serve it until it ends, for one of the reasons that are none of ours."""
         try:
             await connection.run()
-        except (*_ENDINGS, BaseExceptionGroup) as raised:
-            error = errors_in(raised, *_ENDINGS)[0]
-            connection.close_reason = _explain(error, is_stranger=not connection.requests)
-            if isinstance(error, RemoteProtocolError):
-                self.refused["protocol"] += 1
-                self._warn("remoting_connection.protocol_broken", connection)
-            elif isinstance(error, UntrustedPeerError):
-                self.refused["untrusted"] += 1
-                self._warn("remoting_connection.untrusted", connection)
+        except (*ENDINGS, BaseExceptionGroup) as raised:
+            self._note_end(connection, errors_in(raised, *ENDINGS)[0])
+
+    def _note_end(self, connection: Connection, error: BaseException) -> None:
+        connection.close_reason = _explain(error, is_stranger=not connection.requests)
+        if isinstance(error, RemoteProtocolError):
+            self.refused["protocol"] += 1
+            self._warn("remoting_connection.protocol_broken", connection)
+        elif isinstance(error, UntrustedPeerError):
+            self.refused["untrusted"] += 1
+            self._warn("remoting_connection.untrusted", connection)
 
     def _warn(self, event: str, connection: Connection) -> None:
         self._warnings.log(logger.warning, event, peer=connection.peer, reason=connection.close_reason)
