@@ -10,7 +10,7 @@ import trio
 from rmqha.codec.host import host_of
 from rmqha.codec.strangers import describe_on_ha_port, is_open_on_ha_port
 from rmqha.codec.transfer import REPORT_SIZE, ReportDecoder, encode_frame_header
-from rmqha.errors import ProtocolError, StoreError, StoreReadError
+from rmqha.errors import ProtocolError, StoreError, StoreReadError, forget_origin
 from rmqha.ha.runtime_info import ConnectionInfo, ConnectionState
 from rmqha.replication.in_sync import Replica
 from rmqha.replication.master_session import (
@@ -110,6 +110,7 @@ class HAConnection:
 
     def refuse(self, error: RefusedSlaveError) -> None:
         """End the connection, and remember why its slave is turned away."""
+        forget_origin(error)
         self.refusal = self.refusal or error
         self.end(str(error))
 
@@ -252,8 +253,7 @@ class ReadSocketService:
         raise session.on_read_deadline()
 
     def _check_stranger(self, first_bytes: bytes) -> None:
-        who = describe_on_ha_port(first_bytes)
-        if who is not None:
+        if (who := describe_on_ha_port(first_bytes)) is not None:
             raise RefusedSlaveError(Refusal.STRANGER, f"not a slave: it sent {who}")
 
 

@@ -6,6 +6,7 @@ from typing import Final
 import trio
 
 from rmqha.choices import HaAck
+from rmqha.ending import Ending
 from rmqha.errors import ProtocolError, RemoteProtocolError, StoreError
 from rmqha.ha.log_receiver import LogReceiver
 from rmqha.ha.options import HAClientOptions
@@ -71,7 +72,6 @@ class SlaveConnection:
         self._has_asked: Final = trio.Event()
         self._appended = trio.Event()
         self._stored_offset = 0
-        self._failure: Exception | None = None
         self._has_received = False
         self.session: Final = self._receiver.session
 
@@ -107,21 +107,17 @@ class SlaveConnection:
             StoreError: the local store failed; nothing is acknowledged any more.
             trio.BrokenResourceError: the connection ended.
         """
+        ending = Ending(ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError)
         async with trio.open_nursery() as nursery:
             receiving = (self._receive, self._receiver.watch, self._leave_without_room)
             for part in (*receiving, self._make_durable, self._send_reports, self._beside):
-                nursery.start_soon(self._run_part, part, nursery.cancel_scope)
-        if self._failure is not None:
-            raise self._failure
+                nursery.start_soon(self._run_part, part, ending, nursery)
+        ending.tell()
 
-    async def _run_part(self, part: Callable[[], Awaitable[None]], others: trio.CancelScope) -> None:
-        """Run one of them; the first failure ends them all and is the connection's."""
-        try:
-            await part()
-            others.cancel()
-        except (ProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._failure = self._failure or error
-            others.cancel()
+    async def _run_part(self, part: Callable[[], Awaitable[None]], ending: Ending, others: trio.Nursery) -> None:
+        """Run one of them; whichever ends first ends them all."""
+        await ending.keep(part, others)
+        others.cancel_scope.cancel()
 
     async def _send_first_report(self) -> None:
         """Ask for the stream. That acknowledges, too: what a connection before this one left may not be durable yet."""

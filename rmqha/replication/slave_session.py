@@ -78,7 +78,8 @@ class SlaveSession:
         self._view[: self._write] = start.prefix
         self._header_have = 0
         self._body_left = 0
-        self._broken: RemoteProtocolError | None = None
+        self._broken = ""
+        """Why the stream ends here."""
         self._blank_left = -start.own_end % file_size if start.boundary < start.own_end else 0
         self.verified_offset = start.first_report - len(start.prefix)
         """Everything before it was given out, compared or verified."""
@@ -123,7 +124,7 @@ class SlaveSession:
             try:
                 self._on_header(at)
             except RemoteProtocolError as error:
-                self._broken = error
+                self._broken = str(error)  # itself it would keep this session, as it is in a frame that it holds
                 return
             at += FRAME_HEADER_SIZE
             if self._start == self._write:
@@ -161,8 +162,8 @@ class SlaveSession:
             RemoteProtocolError: a frame is not the one that must follow; everything before it was given out.
         """
         chunk = self._next_chunk()
-        if chunk is None and self._broken is not None:
-            raise self._broken
+        if chunk is None and self._broken:
+            raise RemoteProtocolError(self._broken)
         return chunk
 
     def _next_chunk(self) -> AppendChunk | CompareChunk | None:
