@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from rmqha.door import Door
+from rmqha.errors import forget_origin
 from rmqha.log_limit import LogLimit
 from rmqha.transport import Listener, Stream, UntrustedPeerError
 
@@ -154,6 +155,7 @@ class HttpServer:
             try:
                 request = await _receive_request(protocol, guest.stream)
             except h11.RemoteProtocolError as error:
+                forget_origin(error)
                 self._refuse("protocol", guest.stream.peer, str(error))
                 await _send(protocol, guest.stream, Answer(error.error_status_hint, b"this is no request\n"))
                 return
