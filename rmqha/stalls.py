@@ -22,5 +22,6 @@ async def tell_of_stalls() -> None:
                 "process.stood_still",
                 seconds=round(late_s, 1),
                 consequence="nobody was answered meanwhile",
-                why="the process was stopped, or had to wait for a disk that took no writes: a snapshot, or a fault",
+                why="the process was stopped, or had to wait for a disk that took no writes (a snapshot, or a fault), "
+                "or for Python's garbage collector, which has used that much CPU then",
             )

@@ -16,6 +16,9 @@ async def test_a_stall_is_told_when_it_is_over(mock_clock: MockClock, nursery: t
         with capture_logs() as logs:
             mock_clock.jump(seconds)
             await wait_all_tasks_blocked()
-        told += [entry["seconds"] for entry in logs if entry["event"] == "process.stood_still"]
+        stalls = [entry for entry in logs if entry["event"] == "process.stood_still"]
+        told += [entry["seconds"] for entry in stalls]
+        for cause in ("stopped", "disk", "collector"):
+            assert all(cause in entry["why"] for entry in stalls)
     assert told == [30.0]
     nursery.cancel_scope.cancel()
