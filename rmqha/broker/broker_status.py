@@ -139,7 +139,7 @@ class BrokerStatus:
             "max_offset": store.max_offset,
             "flushed_offset": store.flushed_offset,
             "confirm_offset": store.confirm_offset(),
-            "dispatched_offset": store.reput_from_offset,
+            **self._dispatch(),
             "write_refusal": self._refusal() or None,
             "not_send_ok": store.stats.unsafe_puts.facts(now=self._clock()),
             "needs_restart": store.running_flags.final_error is not None,
@@ -167,6 +167,13 @@ class BrokerStatus:
             "certificates_kept": why_kept() or None,
             "accounts_kept": (self._permissions and self._permissions.not_read) or None,
         } | self._replication.facts()
+
+    def _dispatch(self) -> dict[str, Any]:
+        reput = self._store.reput
+        return {
+            "dispatched_offset": reput.reput_from_offset,
+            "dispatch_behind_s": round(reput.behind_s(self._clock()), 1),
+        }
 
     def _wall_clock(self) -> dict[str, Any]:
         return {"clock_ms": self._now_ms(), "clock_jumped_s": round(self._store.cleaner.clock.jumped_ms / 1000) or None}

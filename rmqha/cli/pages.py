@@ -26,6 +26,7 @@ class Page(StrEnum):
     SLAVE_WAITS = "docs/operations.md, 'A slave waits for its master'"
     NOT_SEND_OK = "docs/operations.md, 'Sends are not answered SEND_OK'"
     DELETED_EARLY = "docs/operations.md, 'Messages deleted before their time'"
+    SEEN_LATE = "docs/operations.md, 'Messages that are seen late'"
     CLOCK = "docs/operations.md, 'A clock that jumps'"
     TUNNEL = "docs/operations.md, 'A tunnel, proxy or NAT'"
     WRITE_FAILED = "docs/operations.md, 'A write or flush failed'"

@@ -1,4 +1,4 @@
-"""What happened to a broker, is over, and is a reason for a while: it is told longer. Pure: no network, no clock."""
+"""What happened to a broker, is over, or soon will be, and is a reason for a while. Pure: no network, no clock."""
 
 from typing import Any, Final
 
@@ -7,6 +7,7 @@ from rmqha.cli.pages import Page, see
 DELETED_RECENTLY_S: Final = 3600.0
 DISCARDED_RECENTLY_S: Final = 3600.0
 TOPICS_REFUSED_RECENTLY_S: Final = 600.0
+SEEN_LATE_S: Final = 5.0
 
 
 def deleted_early(facts: dict[str, Any]) -> list[str]:
@@ -37,3 +38,13 @@ def topics_refused(facts: dict[str, Any]) -> list[str]:
     if not refused or refused["last_s_ago"] > TOPICS_REFUSED_RECENTLY_S:
         return []
     return [see(f"{refused['reason']} (refused {refused['count']:,} times)", Page.NOT_SEND_OK)]
+
+
+def seen_late(facts: dict[str, Any]) -> list[str]:
+    """Messages that are safe, and wait for dispatch."""
+    behind_s = facts.get("dispatch_behind_s") or 0.0
+    if behind_s < SEEN_LATE_S:
+        return []
+    left = facts["confirm_offset"] - facts["dispatched_offset"]
+    told = f"consumers see messages late: dispatch is {behind_s:.0f} s behind, with {left:,} bytes of the log to go"
+    return [see(told, Page.SEEN_LATE)]

@@ -5,6 +5,7 @@ a JSON object with the facts below. Times are seconds, offsets and sizes bytes; 
 
     version broker_name broker_cluster_name broker_id role address flush_disk_type in_sync_replicas up_s
     min_offset max_offset flushed_offset confirm_offset dispatched_offset
+    dispatch_behind_s  for how long at least something has waited for dispatch that consumers may see
     write_refusal    why sends are refused (write error, disk full, too few replicas), or None; a slave's own role is
                      no reason here
     not_send_ok      of the last while of sends that were stored and answered otherwise: for_s, last_s_ago, and answers,
@@ -73,7 +74,7 @@ from typing import Any, Final
 from rmqha.cli.dledger_verdict import judge_member
 from rmqha.cli.later_begin import begins_later
 from rmqha.cli.pages import OTHER_BYTES, Page, ended_at_no_record, page_of_trouble, refusal_of, see, waits_for
-from rmqha.cli.recent_troubles import deleted_early, discarded, topics_refused
+from rmqha.cli.recent_troubles import deleted_early, discarded, seen_late, topics_refused
 from rmqha.cli.span import span
 from rmqha.cli.turned_away import turned_away
 from rmqha.codec.codes import STATUS_KEY
@@ -176,6 +177,7 @@ def judge(facts: dict[str, Any]) -> Verdict:
         *discarded(facts),
         *_not_send_ok(facts),
         *topics_refused(facts),
+        *seen_late(facts),
         *_expired(facts),
         *_early(facts),
     ]

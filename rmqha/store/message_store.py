@@ -31,6 +31,10 @@ from rmqha.store.status import AppendResult, PutMessageStatus
 
 logger = structlog.get_logger()
 
+_DISPATCH_S: Final = 5.0
+_QUEUES_FLUSHED_S: Final = 20.0
+"""A stop takes no longer for these: after it the next start has more to do, and nothing is lost."""
+
 
 class DefaultMessageStore:
     """A store of messages on one disk.
@@ -173,16 +177,21 @@ class DefaultMessageStore:
         self._stopping.set()
 
     async def _shut_down(self) -> None:
-        """Flush and dispatch everything; ``abort`` goes only if there is nothing left to repair."""
+        """Flush and dispatch everything; ``abort`` goes only if there is nothing left to repair.
+
+        The log takes its time. Thousands of new queues are left to the next start: a service manager's kill would be.
+        """
         is_flushed = await self.flush_service.flush()
         try:
-            self.reput.catch_up()
+            await self.reput.finish_within(_DISPATCH_S)
         except StoreError as error:
             self.running_flags.fail_dispatch(error)
         if is_flushed:  # where records end a slave has just learned
             self.flush_service.note_recovered()
         await self.index.finish()
-        clean = await self.parts.flush_queues.flush_all() and is_flushed and self.write_error is None
+        clean = False
+        with trio.move_on_after(_QUEUES_FLUSHED_S):
+            clean = await self.parts.flush_queues.flush_all() and is_flushed and self.write_error is None
         clean = clean and self.reput.reput_from_offset == self.max_offset
         if clean:
             mark_unused(self.disk, self.options)

@@ -6,6 +6,7 @@ stops that queue alone (spec: commitlog §8.2, §9).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 import trio
@@ -65,6 +66,8 @@ class ReputMessageService:
         """The same, for those who wait until they see more."""
         self.dispatched_timestamp_ms = 0
         """Store time of the last record dispatched; 0 if there is none."""
+        self._mark = (0, -inf)
+        """How far the log could be seen at a time; dispatch is not there yet, or has not been looked at since."""
 
     def begin_at(self, offset: int) -> None:
         """Every record before ``offset`` is dispatched, says who opens the store: go on there."""
@@ -117,13 +120,24 @@ class ReputMessageService:
                 else:
                     self._flags.fail_dispatch(error)
 
+    def behind_s(self, now: float) -> float:
+        """For how long at least something that may be seen has not been dispatched."""
+        offset, since = self._mark
+        return now - since if self.reput_from_offset < offset else 0.0
+
+    def _set_mark(self) -> None:
+        if self.reput_from_offset >= self._mark[0]:
+            self._mark = self._confirm_offset(), trio.current_time()
+
     async def _dispatch(self) -> None:
+        self._set_mark()
         await self._put_all_aside()
         begun_at = trio.current_time()
         while (this := self._next_round()) is not None:
             for plan in this.plans:
                 await plan.write()
             self._finish(this)
+            self._set_mark()
             if self._finish_start is None:
                 self._flags.release_dispatch()
             await self._put_all_aside()
@@ -149,6 +163,24 @@ class ReputMessageService:
                     raise
             else:
                 self._finish(this)
+
+    async def finish_within(self, limit_s: float) -> None:
+        """Dispatch all that may be seen, for a stop, as far as that is possible in time: the next start does the rest.
+
+        Raises:
+            StoreError: as :meth:`catch_up`.
+        """
+        with trio.move_on_after(limit_s):
+            while (this := self._next_round()) is not None:
+                try:
+                    for plan in this.plans:
+                        await plan.write()
+                except StoreError:
+                    if not self._put_aside():
+                        raise
+                else:
+                    self._finish(this)
+                await trio.lowlevel.checkpoint()
 
     async def _put_all_aside(self) -> None:
         while self._put_aside():

@@ -3,7 +3,7 @@
 import pytest
 
 from rmqha.cli.verdict import judge
-from tests.cli.facts import connection, master, slave
+from tests.cli.facts import connection, master, member, slave
 
 SAID = "so it is"
 
@@ -38,3 +38,12 @@ def test_bugs_are_told_of_requests_and_of_slaves_connections() -> None:
     requests, connections = judge(facts).reasons
     assert requests.startswith("2 requests met a bug in this broker: see request.broken")
     assert connections.startswith("3 slaves' connections met a bug in this broker: see ha_connection.broken")
+
+
+def test_messages_that_consumers_see_late_are_a_reason() -> None:
+    for facts in (master(connection()), slave("transfer"), member()):
+        assert judge(facts | {"dispatch_behind_s": 4.9}).level == "ok"
+        verdict = judge(facts | {"dispatch_behind_s": 7.2, "confirm_offset": 5000, "dispatched_offset": 90})
+        (reason,) = verdict.reasons
+        told = "consumers see messages late: dispatch is 7 s behind, with 4,910 bytes of the log to go"
+        assert (verdict.level, reason.partition(";")[0]) == ("degraded", told)

@@ -11,6 +11,7 @@ from rmqha.codec.consume_queue import FILLER, UNIT, UNIT_SIZE
 from rmqha.codec.record.encoder import PreparedRecord
 from rmqha.codec.record.layout import SCHEDULE_TOPIC, SysFlag, encode_blank
 from rmqha.errors import StoreError
+from rmqha.store import message_store
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.os_disk import OsDisk
 from rmqha.store.queue_verify import verify_queues
@@ -481,3 +482,40 @@ async def test_a_stop_in_the_middle_of_a_round_is_clean(after_s: float, autojump
     async with running(device.mount(), mapped_file_size_commit_log=1 << 16) as store:
         for number in range(12):
             assert len(entries(store, f"t{number}")) == 5
+
+
+async def test_how_long_dispatch_is_behind(autojump_clock: MockClock) -> None:
+    """Of what may be seen; thousands of files that had to be made first were a broker's that was ok."""
+    device = SimDisk()
+    async with running(device.mount(), mapped_file_size_commit_log=1 << 20) as store:
+        await put(store, message())
+        await dispatched(store)
+        await trio.sleep(100)
+        assert store.reput.behind_s(trio.current_time()) == 0
+        device.latency_s = (0.1, 0.1)
+        await put(store, *[message(topic=f"t{number}") for number in range(16 * 60)])
+        await trio.sleep(5)
+        assert 4.9 < store.reput.behind_s(trio.current_time()) < 5.1
+        await dispatched(store)
+        assert store.reput.behind_s(trio.current_time()) == 0
+
+
+async def test_a_stop_leaves_to_the_next_start_what_takes_long(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took two minutes, and a service manager's kill came first."""
+    monkeypatch.setattr(message_store, "_DISPATCH_S", 0.5)
+    monkeypatch.setattr(message_store, "_QUEUES_FLUSHED_S", 2.0)
+    device, count = SimDisk(latency_s=(0.1, 0.1)), 200
+    async with running(device.mount(), mapped_file_size_commit_log=1 << 20) as store:
+        await put(store, *[message(topic=f"t{number}") for number in range(count)])
+        await trio.sleep(0.1)
+        stopped_at, end = trio.current_time(), store.max_offset
+    assert trio.current_time() - stopped_at < 4
+    assert store.reput_from_offset < end
+    assert "/store/abort" in device.files
+    device.latency_s = (0.0, 0.0)
+    async with running(device.mount(), mapped_file_size_commit_log=1 << 20) as store:
+        assert [len(entries(store, f"t{number}")) for number in range(count)] == [1] * count
+        assert len([*store.queues]) == count
+    assert "/store/abort" not in device.files

@@ -47,6 +47,9 @@ _TOPICS_BEFORE_THEIRS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC})
 _TOPIC_SAVED_S: Final = 2.0
 """A put to a new topic waits so long for topics.json at most: less than clients wait for the answer, by far, as after
 that it may wait for name servers (:data:`~rmqha.broker.awaited_name_servers.LIMIT_S`)."""
+_DELETED: Final = "was deleted meanwhile: nothing is stored"
+_LATE: Final = f"is new and was not saved to topics.json within {_TOPIC_SAVED_S:g} s: nothing is stored, try again"
+_NOT_SAVED: Final = "is new and could not be saved to topics.json: nothing is stored"
 
 _BUSY_PUTS: Final = 8
 _BUSY_S: Final = 0.002
@@ -169,8 +172,8 @@ class PutMessageService:
         for topic, some in held.items():
             if self._has_room(some):
                 self._held_bytes += _size_of(some)
-                append = partial(self._append_held, topic, some, caller)
-                self._untold.when_told(topic, trio.current_time() + _TOPIC_SAVED_S, append)
+                until = trio.current_time() + _TOPIC_SAVED_S
+                self._untold.when_told(topic, until, partial(self._append_held, topic, some, caller, until))
             else:
                 self._answer(some, [_NO_ROOM] * len(some), caller)
         return others
@@ -179,7 +182,7 @@ class PutMessageService:
         return self._held_bytes + _size_of(puts) <= BACKLOG_BYTES_MAX
 
     def _append_held(
-        self, topic: str, puts: list[Put[Asked]], caller: PutCaller[Asked], saved: bool, _count: int
+        self, topic: str, puts: list[Put[Asked]], caller: PutCaller[Asked], until: float, saved: bool, _count: int
     ) -> None:
         """Have them appended in turns: a thousand connections may have waited for one topic."""
         self._held_bytes -= _size_of(puts)
@@ -187,8 +190,8 @@ class PutMessageService:
             if saved and self._topics.select(topic) is not None:
                 self._put_off(puts, caller)
                 return
-            what = "was deleted meanwhile" if saved else "is new and could not be saved to topics.json"
-            result = AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"topic {topic} {what}: nothing is stored")
+            what = _DELETED if saved else _LATE if trio.current_time() >= until else _NOT_SAVED
+            result = AppendResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"topic {topic} {what}")
             self._answer(puts, [result] * len(puts), caller)
 
     def _append(self, puts: list[Put[Asked]], caller: PutCaller[Asked]) -> None:
