@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from rmqha.codec.record.layout import is_legal_topic
 from rmqha.codec.record.scan import Stop
-from rmqha.errors import CorruptLogError
+from rmqha.errors import CorruptLogError, StoreError
 from rmqha.spark import entries, fields, gather, schema
 from rmqha.spark.bodies import inflate_batch
 from rmqha.spark.columns import Rows
@@ -87,7 +87,7 @@ def decode(
 
     Raises:
         CorruptLogError: damage, and ``on_corrupt`` is ``fail``.
-        StoreError: a file holds another format.
+        StoreError: a file holds another format; or a split lies behind the log's end.
     """
     for split in splits:
         yield from _SplitDecoder(split, options, deleted, report, pruning).batches(filesystem)
@@ -227,15 +227,19 @@ class _SplitDecoder:
                 self._report.next = self._pass_over(file, position, verdict)
 
     def _pass_over(self, file: SegmentReader, position: int, verdict: Verdict) -> int:
-        """Where the log goes on after a position that starts no record."""
-        if verdict.stop is Stop.BLANK:
-            return verdict.end
+        """Where the log goes on after a position that starts no record; never at that position or before it."""
         if verdict.stop is Stop.FOREIGN:
             raise foreign_record(file, position, verdict)
-        end = min(file.segment.end, self._split.log_end)
-        found = find_next(file, position, end=end)
-        self._met_damage(position, found or end, reason=verdict.reason or "nothing was written here")
-        return position if self._stopped else found or end
+        end, is_blank = min(file.segment.end, self._split.log_end), verdict.stop is Stop.BLANK
+        behind = verdict.end if is_blank else find_next(file, position, end=end) or end
+        if behind <= position:
+            raise StoreError(
+                f"reading came to {position}, but the log that was planned ends at {self._split.log_end}: nothing lies "
+                f"there to be read (in {self._split.segment.path})"
+            )
+        if not is_blank:
+            self._met_damage(position, behind, reason=verdict.reason or "nothing was written here")
+        return position if self._stopped else behind
 
     def _met_damage(self, start: int, end: int, *, reason: str) -> None:
         if self._options.on_corrupt is OnCorrupt.FAIL:

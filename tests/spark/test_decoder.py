@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from rmqha.errors import ConfigError, CorruptLogError, StoreError
-from rmqha.spark import CorruptRange, OnCorrupt, ReadReport, iter_batches
+from rmqha.spark import CorruptRange, OnCorrupt, ReadOptions, ReadReport, decoder, iter_batches
+from rmqha.spark.commit_log import open_log
+from rmqha.spark.decoder import Split, decode
 from tests.spark.logs import BLANK, LogWriter, record
 from tests.spark.readers import offsets, read, split_offsets
 
@@ -233,6 +235,22 @@ def test_any_offset_can_be_a_start(tmp_path: Path) -> None:
     for index, at in enumerate(log.offsets[:-1]):
         for inside in (at + 1, at + 95, log.offsets[index + 1] - 1):
             assert offsets(tmp_path, starting_offset=inside) == log.offsets[index + 1 :]
+
+
+@pytest.mark.parametrize("on_corrupt", list(OnCorrupt))
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 0), (20, 0), (20, 9)])
+def test_reading_never_goes_back(
+    before: int, after: int, on_corrupt: OnCorrupt, log: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A split behind the log's end, which nobody should plan, is an error: no damage, and not read for ever."""
+    looks = iter(range(1000))  # then it fails
+    monkeypatch.setattr(decoder, "find_next", lambda *_, **__: next(looks) and None)
+    held = open_log(str(log.root))
+    segment, at = held.segments[-1], held.end + after
+    split = Split(segment, at, segment.end, at, segment.end, held.end - before)
+    batches = decode(held.filesystem, [split], ReadOptions(on_corrupt=on_corrupt), deleted={}, report=ReadReport())
+    with pytest.raises(StoreError, match=rf"{at}, but .* ends at {held.end - before}: nothing lies there to be read"):
+        list(batches)
 
 
 def test_zeros_in_the_middle_are_damage(log: LogWriter) -> None:
