@@ -50,7 +50,11 @@ class CommitLog:
         return {} if options.include_deleted else read_deleted(*open_filesystem(self.uri))
 
     def splits(self, begin: int, end: int, *, split_bytes: int = SPLIT_BYTES) -> Iterator[Split]:
-        """Cut ``[begin, end)`` at file ends and every ``split_bytes``; any cut is good, ``begin`` is a start."""
+        """Cut ``[begin, end)`` at file ends and every ``split_bytes``; any cut is good, ``begin`` is a start.
+
+        What lies behind the log's end is no part of it, whatever is written there meanwhile.
+        """
+        end = min(end, self.end)
         for segment in self.segments:
             stop = min(end, segment.end)
             for at in range(max(begin, segment.base), stop, split_bytes):

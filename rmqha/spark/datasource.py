@@ -137,8 +137,8 @@ class RmqhaReader(spark.DataSourceReader):
             log = open_log(uri)
             begin, end = source.range_of(broker, log)
             check_end(log, source.end_of(broker), fail_on_data_loss=source.fail_on_data_loss, instead=_GO_ON)
-            begin = check_still_there(log, Position(begin), fail_on_data_loss=source.fail_on_data_loss)
-            ranges.append((broker, log, log.start_at(begin), end))
+            begin = log.start_at(check_still_there(log, Position(begin), fail_on_data_loss=source.fail_on_data_loss))
+            ranges.append((broker, log, begin, max(begin, end)))
         total = sum(end - begin for _, _, begin, end in ranges)
         tasks = [
             task

@@ -90,7 +90,9 @@ class SourceOptions:
         return None if ending == "latest" else int(ending)
 
     def range_of(self, broker: str, log: CommitLog) -> tuple[int, int]:
-        """The physical range that was asked for, not limited to what the log still holds.
+        """The physical range that was asked for. Its begin is not limited to what the log holds, its end is.
+
+        So it may begin behind its end, where the log was cut: nothing is to be read then.
 
         Raises:
             ConfigError: no offset is given for this broker.
@@ -98,7 +100,7 @@ class SourceOptions:
         """
         last = confirmed_end(log, self.masters)
         begin, end = self._asked_range(broker, log, last)
-        return begin, max(begin, min(end, last))
+        return begin, min(end, last)
 
     def begin_of_stream(self, broker: str, log: CommitLog) -> int:
         """Where a new stream begins: with a time, not beyond what replicas hold, as a failover may cut there.

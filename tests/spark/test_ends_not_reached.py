@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from rmqha.errors import StoreError
 from rmqha.spark import ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
-from rmqha.spark.datasource import RmqhaReader
+from rmqha.spark.datasource import LogPartition, RmqhaReader
 from rmqha.spark.limited_stream import RmqhaStreamReader
 from rmqha.spark.position import Anchor, Position, position_at
 from rmqha.spark.replay import ReplayOptions, replay
@@ -65,8 +65,20 @@ def read_on(stream: RmqhaStreamReader, at: dict[str, Any]) -> tuple[dict[str, An
 
 
 def rows(log: LedgerWriter | LogWriter, **options: str) -> list[int]:
-    reader = RmqhaReader(parse_options({"path": str(log.root), **options}), ("physicalOffset",), cores=1)
-    return [o for part in reader.partitions() for batch in reader.read(part) for o in batch.column(0).to_pylist()]
+    return read_parts(planned(log, **options), log, **options)
+
+
+def batch_of(log: LedgerWriter | LogWriter, **options: str) -> RmqhaReader:
+    return RmqhaReader(parse_options({"path": str(log.root), **options}), ("physicalOffset",), cores=1)
+
+
+def planned(log: LedgerWriter | LogWriter, **options: str) -> list[LogPartition]:
+    return [*batch_of(log, **options).partitions()]
+
+
+def read_parts(parts: list[LogPartition], log: LedgerWriter | LogWriter, **options: str) -> list[int]:
+    reader = batch_of(log, **options)
+    return [o for part in parts for batch in reader.read(part) for o in batch.column(0).to_pylist()]
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
@@ -203,6 +215,60 @@ def test_an_end_behind_the_log_s_end_is_data_loss(
     for option in ({}, {"endingOffsets": "latest"}, {"endingOffsets": '{"broker": -1}'}):
         assert rows(log, **option) == kept
     assert rows(log, endingTimestamp="2100-01-01") == kept, "a time is no place"
+
+
+ON_CORRUPT = ["fail", "skip", "stop"]
+
+
+@pytest.mark.parametrize("on_corrupt", ON_CORRUPT)
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_start_behind_the_log_s_end_reads_nothing_where_loss_is_accepted(
+    on_corrupt: str, *, grows: bool, log: LogWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A nightly batch goes on where the last one ended; a failover has cut the log meanwhile."""
+    options = {"failOnDataLoss": "false", "onCorrupt": on_corrupt}
+    for starting in (str(log.end + 5000), json.dumps({"broker": log.end + 5000})):
+        for ending in ({}, {"endingOffsets": str(log.end + 9000)}):
+            parts = planned(log, startingOffsets=starting, **ending, **options)
+            assert [part.task.splits for part in parts] == [()]
+            assert f"reading was to go on at {log.end + 5000}, but it ends at {log.end}" in caplog.text
+            caplog.clear()
+    if grows:
+        parts = planned(log, startingOffsets=str(log.end + 2000), **options)
+        for _ in range(9):
+            log.append(bytes(900))
+        assert read_parts(parts, log, **options) == [], "they are no part of the log that was planned"
+
+
+@pytest.mark.parametrize("on_corrupt", ON_CORRUPT)
+@pytest.mark.parametrize("away", [-48, 7, 1000])
+def test_nor_is_anything_read_that_is_not_known_to_be_committed(
+    on_corrupt: str, away: int, member: LedgerWriter, other: LedgerWriter
+) -> None:
+    """Another leader may still replace it; an entry begins elsewhere there."""
+    for start in (other.offsets[95] + away, other.end + 1000):
+        options = {"startingOffsets": str(start), "failOnDataLoss": "false", "onCorrupt": on_corrupt}
+        assert [part.task.splits for part in planned(other, **options)] == [()]
+    assert rows(member, startingOffsets=str(member.offsets[95]), onCorrupt=on_corrupt) == messages(member)[95:]
+
+
+def test_of_several_logs_the_others_are_read_all_the_same(log: LogWriter, tmp_path: Path) -> None:
+    """The one that was cut has nothing, and takes nothing from the parts that the others are cut into."""
+    cut, end = LogWriter(tmp_path / "cut"), 1 << 40
+    cut.append(b"one")
+    both = json.dumps({"cut": str(cut.root), "whole": str(log.root)})
+    options = {"startingOffsets": json.dumps({"cut": end, "whole": 0}), "failOnDataLoss": "false"}
+    parts = planned(log, path=both, **options)
+    assert {part.task.uri for part in parts} == {str(log.root)}
+    assert read_parts(parts, log, path=both, **options) == log.offsets
+
+
+def test_of_a_log_no_more_is_cut_into_splits_than_it_holds(log: LogWriter) -> None:
+    held = open_log(str(log.root))
+    splits = [*held.splits(0, held.end + 5000, split_bytes=10_000)]
+    assert {(split.range_end, split.log_end) for split in splits} == {(held.end, held.end)}
+    assert splits[-1].end == held.end
+    assert [*held.splits(held.end, held.end + 5000)] == []
 
 
 def test_the_blank_behind_the_last_record_is_held(tmp_path: Path) -> None:
