@@ -3,11 +3,8 @@
 Kafka's and rocketmq-spark's names where they mean the same.
 """
 
-import difflib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -16,6 +13,7 @@ import pyarrow as pa
 from rmqha.errors import ConfigError
 from rmqha.spark.commit_log import CommitLog
 from rmqha.spark.confirmed import Masters, confirmed_end, split_addresses
+from rmqha.spark.option_values import boolean, byte_count, count, json_object, parse_values, time_ms, words
 from rmqha.spark.options import OnCorrupt, ReadOptions
 from rmqha.spark.schema import COLUMNS, KAFKA_COLUMNS, select
 
@@ -134,36 +132,6 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     return _source_options(parse_values(options, _PARSERS, _OF_KAFKA))
 
 
-def parse_values(
-    options: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]], elsewhere: Mapping[str, str]
-) -> dict[str, Any]:
-    """Options' values, by the names of the parsers.
-
-    Args:
-        options: as Spark gives them.
-        parsers: by name; they raise ValueError.
-        elsewhere: by lower-case name of an option that others have: what is here instead.
-
-    Raises:
-        ConfigError: an option is unknown, or its value cannot be parsed.
-    """
-    values: dict[str, Any] = {}
-    names = {name.lower(): name for name in parsers}
-    for given, text in options.items():
-        if (instead := elsewhere.get(given.lower())) is not None:
-            raise ConfigError(f"option {given!r} is not known here: {instead}")
-        name = names.get(given.lower())
-        if name is None:
-            near = difflib.get_close_matches(given.lower(), names, n=1)
-            hint = f"did you mean {names[near[0]]!r}?" if near else f"there are {', '.join(parsers)}"
-            raise ConfigError(f"unknown option {given!r}; {hint}")
-        try:
-            values[name] = parsers[name](text)
-        except ValueError as error:
-            raise ConfigError(f"option {name}={text!r}: {error}") from None
-    return values
-
-
 def _source_options(values: Mapping[str, Any]) -> SourceOptions:
     if "path" not in values:
         raise ConfigError("option path is missing: load(PATH) with a store's directory or URI")
@@ -213,17 +181,10 @@ def _of_broker(bound: Bound, broker: str) -> Any:
 
 
 def _path(text: str) -> str | dict[str, str]:
-    logs = dict(_json_object(text, str)) if text.startswith("{") else text
+    logs = dict(json_object(text, str)) if text.startswith("{") else text
     if not logs or (isinstance(logs, dict) and not all(logs.values())):
         raise ValueError("it is empty, as that of an unset variable is; name a store's directory or URI")
     return logs
-
-
-def _words(text: str) -> tuple[str, ...]:
-    words = tuple(word for word in (part.strip() for part in text.split(",")) if word)
-    if not words:
-        raise ValueError("it is empty, as that of an unset variable is; leave it out to read all")
-    return words
 
 
 def _starting(text: str) -> Bound:
@@ -240,55 +201,11 @@ def _ending(text: str) -> Bound:
 def _bound(text: str) -> Bound:
     if not text.startswith("{"):
         return count(text, 0)
-    offsets = _json_object(text, int)
+    offsets = json_object(text, int)
     for broker, offset in offsets.items():
         if offset < min(_NUMBERED):
             raise ValueError(f"{offset} of {broker!r} is no offset, nor -1 (latest) or -2 (earliest)")
     return {broker: _NUMBERED.get(offset, offset) for broker, offset in offsets.items()}
-
-
-def _json_object(text: str, kind: type) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not a JSON object: {error}") from None
-    if not isinstance(value, dict) or not value or not all(type(item) is kind for item in value.values()):
-        raise ValueError(f"must map broker names to {kind.__name__}")
-    return value
-
-
-def count(text: str, least: int = 1) -> int:
-    """A whole number, as text.
-
-    Raises:
-        ValueError: it is none, or less than ``least``.
-    """
-    value = int(text) if text.isdecimal() and text.isascii() else -1
-    if value < least:
-        raise ValueError(f"must be a whole number from {least} on")
-    return value
-
-
-def _bytes(text: str) -> int:
-    units = {"k": 10, "m": 20, "g": 30}
-    unit = units.get(text[-1:].lower())
-    return count(text) if unit is None else count(text[:-1]) << unit
-
-
-def _time_ms(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("must be milliseconds since 1970, or like 2026-11-21T10:00:00Z (UTC without a zone)") from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _bool(text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
 
 
 def _until(text: str) -> bool:
@@ -324,40 +241,40 @@ def _on_corrupt(text: str) -> OnCorrupt:
 
 
 def _queues(text: str) -> tuple[int, ...]:
-    return tuple(count(word, 0) for word in _words(text))
+    return tuple(count(word, 0) for word in words(text))
 
 
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "path": _path,
     "brokerName": str,
-    "subscribe": _words,
+    "subscribe": words,
     "subscribePattern": str,
     "queues": _queues,
-    "keys": _words,
-    "tags": _words,
+    "keys": words,
+    "tags": words,
     "startingOffsets": _starting,
     "endingOffsets": _ending,
-    "startingTimestamp": _time_ms,
-    "endingTimestamp": _time_ms,
-    "splitBytes": _bytes,
+    "startingTimestamp": time_ms,
+    "endingTimestamp": time_ms,
+    "splitBytes": byte_count,
     "minPartitions": count,
-    "maxBytesPerTrigger": _bytes,
+    "maxBytesPerTrigger": byte_count,
     "until": _until,
     "addresses": _addresses,
     "credentials": str,
     "tlsTrust": str,
     "tlsCert": str,
     "tlsKey": str,
-    "failOnDataLoss": _bool,
+    "failOnDataLoss": boolean,
     "checkCrc": _check_crc,
     "onCorrupt": _on_corrupt,
-    "includeSystemTopics": _bool,
-    "includeDeleted": _bool,
-    "useConsumeQueues": _bool,
-    "decompress": _bool,
-    "maxInflatedBytes": _bytes,
+    "includeSystemTopics": boolean,
+    "includeDeleted": boolean,
+    "useConsumeQueues": boolean,
+    "decompress": boolean,
+    "maxInflatedBytes": byte_count,
     "layout": _layout,
-    "includeHeaders": _bool,
+    "includeHeaders": boolean,
 }
 _ASKING: Final = frozenset({"addresses", "credentials", "tlsTrust", "tlsCert", "tlsKey"})
 _READ: Final = {

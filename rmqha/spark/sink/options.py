@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rmqha.codec.limits import FORBIDDEN_SEND_TOPICS, group_problem, topic_problem
 from rmqha.errors import ConfigError
-from rmqha.spark.source_options import count, parse_values
+from rmqha.spark.option_values import count, parse_values
 
 RETRY_FOR_MS: Final = 60_000
 
