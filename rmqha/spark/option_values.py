@@ -52,18 +52,28 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def json_object(text: str, kind: type) -> Mapping[str, Any]:
-    """A JSON object of broker names to values of one kind; not an empty one.
+    """A JSON object of broker names to values of one kind; not an empty one, nor one with a name that is there twice.
 
     Raises:
         ValueError: it is something else.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
         raise ValueError(f"not a JSON object: {error}") from None
     if not isinstance(value, dict) or not value or not all(type(item) is kind for item in value.values()):
         raise ValueError(f"must map broker names to {kind.__name__}")
     return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; by its letter the last value of a name would count, and what the others say would be missing."""
+    found = dict[str, Any]()
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
 
 
 def count(text: str, least: int = 1) -> int:

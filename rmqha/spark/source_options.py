@@ -187,6 +187,12 @@ def _path(text: str) -> str | dict[str, str]:
     return logs
 
 
+def _broker_name(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty, as that of an unset variable is; leave it out, or name the log's broker")
+    return text
+
+
 def _starting(text: str) -> Bound:
     return text if text in _NUMBERED.values() else _bound(text)
 
@@ -246,7 +252,7 @@ def _queues(text: str) -> tuple[int, ...]:
 
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "path": _path,
-    "brokerName": str,
+    "brokerName": _broker_name,
     "subscribe": words,
     "subscribePattern": str,
     "queues": _queues,
