@@ -37,7 +37,8 @@ def iter_batches(
         report: is filled while reading; ``report.next`` is where a later call continues.
 
     Raises:
-        StoreError: there is no readable store; it ends before ``options.starting_offset`` or ``options.ending_offset``;
+        StoreError: there is no readable store; it ends before ``options.starting_offset`` or ``options.ending_offset``,
+            or begins behind the latter;
             or, when all is read, it was cut meanwhile, as by a failover, or a file of it was deleted: begin again.
         CorruptLogError: the log is damaged and ``options.on_corrupt`` is ``fail``.
         ConfigError: options contradict each other.

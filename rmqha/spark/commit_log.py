@@ -63,14 +63,16 @@ class CommitLog:
     def range_of(self, options: ReadOptions) -> tuple[int, int]:
         """The physical range that the options' offsets and times ask for, within what the log holds.
 
+        It begins behind its end where the log does, as old files are deleted, or ends before what is asked for.
+
         Raises:
             ConfigError: offset and time are given for the same end, or the start is after the end.
         """
-        begin = self._bound("starting", options.starting_offset, time_ms=options.starting_timestamp_ms)
-        end = self._bound("ending", options.ending_offset, time_ms=options.ending_timestamp_ms)
-        begin = self.min_offset if begin is None else self.record_of(begin)
-        end = self.end if end is None else self.record_of(end)
-        if begin > end and (options.ending_offset, options.ending_timestamp_ms) != (None, None):
+        starting = self._bound("starting", options.starting_offset, time_ms=options.starting_timestamp_ms)
+        ending = self._bound("ending", options.ending_offset, time_ms=options.ending_timestamp_ms)
+        begin = self.min_offset if starting is None else self.record_of(starting)
+        end = self.end if ending is None else self.record_of(ending)
+        if begin > end and starting is not None and ending is not None:
             raise ConfigError(f"the range [{begin}, {end}) is empty: the start lies after the end")
         return self.start_at(max(begin, self.min_offset)), min(end, self.end)
 

@@ -204,12 +204,14 @@ def check_end(log: CommitLog, end: int | None, *, fail_on_data_loss: bool = True
     The blank behind its last record counts as held; None: none was asked for.
 
     Raises:
-        StoreError: the log ends before, and ``fail_on_data_loss``; ``instead``: what to do then.
+        StoreError: the log ends before, or begins behind it, and ``fail_on_data_loss``; ``instead``: what to do then.
     """
-    if end is None or (asked := log.record_of(end)) <= max(log.end, blank_behind(log, log.end) or 0):
+    if end is None or log.min_offset <= (asked := log.record_of(end)) <= max(log.end, blank_behind(log, log.end) or 0):
         return
     problem = f"{log.uri} holds [{log.min_offset}, {log.end}), reading was to end at {end}, but "
-    if Position(asked).is_ahead_of(log):
+    if asked < log.min_offset:
+        problem += f"it begins at {log.min_offset}: the files before were deleted"
+    elif Position(asked).is_ahead_of(log):
         problem += _knows_less(log, asked)
     else:
         problem += f"it ends at {log.end}: the log has been cut or replaced, or has not come so far"

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.1 has no limits")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from rmqha.errors import StoreError
+from rmqha.errors import ConfigError, StoreError
 from rmqha.spark import ReadOptions, ReadReport, iter_batches
 from rmqha.spark.commit_log import open_log
 from rmqha.spark.datasource import LogPartition, RmqhaReader
@@ -269,6 +269,30 @@ def test_of_a_log_no_more_is_cut_into_splits_than_it_holds(log: LogWriter) -> No
     assert {(split.range_end, split.log_end) for split in splits} == {(held.end, held.end)}
     assert splits[-1].end == held.end
     assert [*held.splits(held.end, held.end + 5000)] == []
+
+
+@pytest.mark.parametrize("starting", [{}, {"startingOffsets": "0"}, {"startingOffsets": '{"broker": -2}'}])
+def test_a_range_whose_files_were_deleted_is_data_loss(
+    starting: dict[str, str], log: LogWriter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where nothing but its end is said: it is not the start that was wrong."""
+    log.path(0).unlink()
+    begin = log.path(log.end)
+    told = rf"reading was to end at 100, but it begins at {int(begin.name)}: the files before were deleted; leave "
+    with pytest.raises(StoreError, match=told + "endingOffsets out|reading was to go on at 0, but it begins"):
+        rows(log, endingOffsets="100", **starting)
+    assert rows(log, endingOffsets="100", failOnDataLoss="false", **starting) == []
+    assert "reading was to end at 100, but it begins at" in caplog.text
+    for start in (None, 0):
+        with pytest.raises(StoreError, match=told + "ending_offset out"):
+            offsets(log.root, starting_offset=start, ending_offset=100)
+        options = ReplayOptions(
+            str(log.root), str(tmp_path / "out"), ReadOptions(starting_offset=start, ending_offset=100)
+        )
+        with pytest.raises(StoreError, match=told + "--to-offset out"):
+            replay(options, start=in_process)
+    with pytest.raises(ConfigError, match="the start lies after the end"):
+        rows(log, startingOffsets="latest", endingOffsets="100")
 
 
 def test_the_blank_behind_the_last_record_is_held(tmp_path: Path) -> None:
