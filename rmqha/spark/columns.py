@@ -14,9 +14,13 @@ from rmqha.spark.hosts import host_strings
 from rmqha.spark.properties import PropertyPairs
 from rmqha.spark.schema import KAFKA_COLUMNS
 
-_TIME_MS_MIN = -62_135_596_800_000
-_TIME_MS_MAX = 253_402_300_799_999
-"""The years 1 and 9999: what Spark and Python can show. Producers' clocks hold anything."""
+_TWO_DAYS_MS = 2 * 24 * 3600 * 1000
+_TIME_MS_MIN = -62_135_596_800_000 + _TWO_DAYS_MS
+_TIME_MS_MAX = 253_402_300_799_999 - _TWO_DAYS_MS
+"""What Spark and Python can show in any time zone: the years 1 to 9999 there. Producers' clocks hold anything.
+
+Of a local time, as Spark makes of each, Python looks a day further back, and no zone is more than a day away.
+"""
 _LOG_APPEND_TIME = 1
 """Kafka's TimestampType: the broker's clock."""
 

@@ -1,8 +1,9 @@
 """The columns, their Arrow types (exactly the ones Spark wants) and their order.
 
 Names are those of rocketmq-spark where it has one, so that jobs port. All are nullable because Spark compares
-nullability; only ``keys``, ``tags`` and a time outside the years 1..9999 ever are null, and what Kafka's columns
-make of them. Both kinds of names can be asked for side by side: they differ, but for ``topic``, which is the same.
+nullability; only ``keys``, ``tags`` and a time that not every zone has in the years 1..9999 ever are null, and what
+Kafka's columns make of them. Both kinds of names can be asked for side by side: they differ, but for ``topic``, which
+is the same.
 """
 
 from typing import Final

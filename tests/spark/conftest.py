@@ -1,5 +1,6 @@
 """One Spark session for all tests marked ``spark``, as a user of ``pip install`` has it; and a log for streams."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,16 @@ def log(tmp_path: Path) -> LogWriter:
     for index in range(300):
         writer.append(b"m" * (index % 700))
     return writer
+
+
+@pytest.fixture
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """This machine's zone, as long as the test runs."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """The data source's options: what they mean, and what a wrong one is told."""
 
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,16 +30,6 @@ def test_options_are_found_in_any_case() -> None:
     assert source.read.on_corrupt is OnCorrupt.SKIP
     assert not source.read.check_crc
     assert (source.starting, source.split_bytes) == (4096, 64 << 20)
-
-
-@pytest.fixture
-def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """This machine's zone, as long as the test runs."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", request.param)
-        time.tzset()
-        yield request.param
-    time.tzset()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "XST+11", "XST-13"], indirect=True)
