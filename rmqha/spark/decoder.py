@@ -105,6 +105,7 @@ class _SplitDecoder:
         self._report = report
         self._pruning = pruning
         self._schema = schema.select(options.columns)
+        self._inflated = schema.inflated(self._schema) if options.decompress else None
         self._stopped = False
 
     def batches(self, filesystem: fs.FileSystem) -> Iterator[pa.RecordBatch]:
@@ -335,11 +336,12 @@ class _SplitDecoder:
     def _deliver(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         if not rows.count:
             return
-        batch = rows.batch(self._schema)
-        inflating = self._options.decompress and not set(schema.BODY_COLUMNS).isdisjoint(self._schema.names)
-        flags = gather.numbers(rows.fields.sys_flag)
-        size_max = self._options.inflated_bytes_max
-        for part, failed in inflate_batch(batch, flags, size_max=size_max) if inflating else ((batch, 0),):
+        if self._inflated is None:
+            self._report.messages += rows.count
+            yield rows.batch(self._schema)
+            return
+        flags, size_max = gather.numbers(rows.fields.sys_flag), self._options.inflated_bytes_max
+        for part, failed in inflate_batch(rows.batch(self._inflated), flags, size_max=size_max):
             self._report.messages += part.num_rows
             self._report.not_inflated += failed
-            yield part
+            yield part.select(self._schema.names)

@@ -56,6 +56,13 @@ BODY_COLUMNS: Final = ("body", "value")
 _FIELDS: Final = {field.name: field for field in (*COLUMNS, *KAFKA_COLUMNS)}
 
 
+def inflated(wanted: pa.Schema) -> pa.Schema | None:
+    """Columns that ``decompress`` needs: these, with a body among them; None: they have nothing that it changes."""
+    if not set(BODY_COLUMNS).isdisjoint(wanted.names):
+        return wanted
+    return wanted.append(_FIELDS["body"]) if "sysFlag" in wanted.names else None
+
+
 def select(columns: tuple[str, ...] | None) -> pa.Schema:
     """The schema of these columns, in this order; None: all but Kafka's.
 
