@@ -1,19 +1,23 @@
 """A commitlog as readers see it: its files, its ends, and how a range of it is cut into splits."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pyarrow import fs
 
 from rmqha.errors import ConfigError
 from rmqha.spark.decoder import Split
 from rmqha.spark.deleted import Deleted, read_deleted
-from rmqha.spark.ledger import find_ledger, open_ledger
+from rmqha.spark.ledger import find_ledger, ledger_beside, open_ledger
 from rmqha.spark.log_end import LogEnd, find_log_end
 from rmqha.spark.options import SPLIT_BYTES, ReadOptions
 from rmqha.spark.records import judge, start_at
 from rmqha.spark.segments import Segment, SegmentReader, is_directory, joined, list_segments, open_filesystem
 from rmqha.spark.store_time import find_offset_by_time
+
+logger = logging.getLogger("rmqha.spark")
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,8 @@ def open_log(path_or_uri: str, *, known_end: int | None = None) -> CommitLog:
     """
     filesystem, path = open_filesystem(path_or_uri)
     ledger = find_ledger(filesystem, path)
+    if ledger is None and (member := ledger_beside(filesystem, path)):
+        _tell_that_it_is_old(path_or_uri, member)
     has_classic = ledger is None or is_directory(filesystem, f"{path}/commitlog")
     classic = list_segments(filesystem, path) if has_classic else ()
     entries, end = ((), LogEnd(0, "")) if ledger is None else open_ledger(filesystem, ledger)
@@ -126,6 +132,16 @@ def open_log(path_or_uri: str, *, known_end: int | None = None) -> CommitLog:
         end = find_log_end(filesystem, classic, known=known_end)
     segments = joined([*classic, *entries])
     return CommitLog(path_or_uri, segments, end.offset, end.unfinished, is_committed=ledger is not None)
+
+
+@lru_cache(maxsize=16)
+def _tell_that_it_is_old(uri: str, member: str) -> None:
+    """Once, not at each trigger."""
+    logger.warning(
+        "commit_log.old: %r: only the old log is read, which goes on in %r: name the store's root to read both",
+        uri,
+        member,
+    )
 
 
 def without_range(options: ReadOptions) -> ReadOptions:

@@ -55,6 +55,22 @@ def find_ledger(filesystem: fs.FileSystem, path: str) -> str | None:
     return path if name.startswith(_PREFIX) and not is_directory(filesystem, f"{path}/commitlog") else None
 
 
+def ledger_beside(filesystem: fs.FileSystem, path: str) -> str | None:
+    """The directory of the member in whose entries a store goes on whose old ``commitlog`` is ``path``; None: none.
+
+    Only a look: what cannot be listed shows none.
+    """
+    parent, _, name = path.rpartition("/")
+    if name != "commitlog":
+        return None
+    with suppress(OSError, StoreError):
+        for found in filesystem.get_file_info(fs.FileSelector(parent or ".")):
+            is_member = found.base_name.startswith(_PREFIX) and is_directory(filesystem, f"{found.path}/data")
+            if is_member and segments_in(filesystem, f"{found.path}/data"):
+                return str(found.path)
+    return None
+
+
 def _is_member(filesystem: fs.FileSystem, path: str) -> bool:
     checkpoint, data = filesystem.get_file_info([f"{path}/{CHECK_POINT_FILE}", f"{path}/data"])
     return bool(checkpoint.is_file and data.type == fs.FileType.Directory)

@@ -339,6 +339,29 @@ class TestMessages:
         classic.path(0).unlink()
         assert offsets(tmp_path) == [at for at in before if at >= classic.file_size] + behind
 
+    def test_an_old_log_that_is_named_alone_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Its broker goes on elsewhere: who reads it each night would have nothing new, without a word."""
+        classic = LogWriter(tmp_path)
+        before = [classic.append(bytes(500)) for _ in range(3)]
+        classic.roll()
+        ledger = LedgerWriter(tmp_path, end=classic.end)
+        (ledger.member / "data").mkdir(parents=True)
+        old = tmp_path / "commitlog"
+        assert offsets(old) == before
+        assert caplog.text == "", "nothing goes on there yet"
+        behind = ledger.put(b"new")
+        ledger.commit()
+        assert offsets(tmp_path) == [*before, behind]
+        assert caplog.text == ""
+        for _ in range(3):
+            assert offsets(old) == before
+        assert caplog.text.count(f"only the old log is read, which goes on in '{ledger.member}'") == 1, "once"
+        monkeypatch.chdir(tmp_path)
+        assert offsets(Path("commitlog")) == before
+        assert "goes on in './dledger-n0'" in caplog.text
+
     def test_what_lies_under_the_blank_that_closes_a_classic_log_off_is_not_read(self, tmp_path: Path) -> None:
         """RocketMQ closes it off where it found damage, however much of the last file lies behind that."""
         classic = LogWriter(tmp_path, file_size=40 << 20)
