@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 import trio
 
-from rmqha.codec.host import host_of
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError, StoreReadError
 from rmqha.ha.ha_client import (
@@ -92,11 +91,8 @@ class PeerAsker:
         self._why_apart: Final = why_apart
         self.is_reached = False
         """Whether the peer that is asked now has been connected to, or has said where its log ends."""
-        self._host = ""
 
-    async def ask(
-        self, peer: MasterAddress, *, known: PeerState, takes: bool, are_sends_refused: bool, below: int | None = None
-    ) -> PeerAnswer:
+    async def ask(self, peer: MasterAddress, *, known: PeerState, takes: bool, are_sends_refused: bool) -> PeerAnswer:
         """Ask once.
 
         Args:
@@ -105,12 +101,11 @@ class PeerAsker:
             takes: the caller appends nothing meanwhile: take what the peer holds beyond the local end.
             are_sends_refused: the caller appends nothing meanwhile, but may have to take another peer's log first. One
                 without a log has tables only, which are taken at any time before the first send.
-            below: compare what lies just before this offset, though it is settled; None: before the shorter log's end.
 
         Raises:
             StoreError: the local store failed, or needs recovery.
         """
-        self.is_reached, self._host = False, ""
+        self.is_reached = False
         begun_at = self._log.max_offset
         try:
             there = await self._probe_peer(peer)
@@ -119,7 +114,6 @@ class PeerAsker:
         self.is_reached = there is not None
         tells = takes or (are_sends_refused and there is not None and there.max_offset == 0)
         was_longer, has_tables = known is PeerState.LONGER, not takes
-        is_to_compare = known is not PeerState.SETTLED or below is not None
         is_longer = was_longer if there is None else there.max_offset > self._log.max_offset
         end = None if there is None else there.max_offset
         try:
@@ -128,8 +122,8 @@ class PeerAsker:
             answer = PeerAnswer(PeerState.LONGER if is_longer else PeerState.SETTLED)
             if takes and is_longer and is_begun:  # what is beside a log that does not continue this one is not ours
                 await self._take(peer, there)
-            elif is_to_compare and not (is_longer and (is_begun or there is not None)):
-                answer = await self._compare(peer, there, below=below)
+            elif known is not PeerState.SETTLED and not (is_longer and (is_begun or there is not None)):
+                answer = await self._compare(peer, there)
                 is_longer = is_longer and answer.state is not PeerState.SETTLED  # who was may have been rebuilt empty
             if takes and was_longer and answer.state is PeerState.UNKNOWN:
                 raise RemoteProtocolError(answer.reason)
@@ -142,8 +136,7 @@ class PeerAsker:
                 answer = PeerAnswer(PeerState.SETTLED)
         except DivergedLogError as error:
             diverged = _diverged(error.offset, peer, there, own_end=self._log.max_offset)
-            again = max(error.offset + 1, self._limit(there, below))
-            answer = PeerAnswer(PeerState.UNFIT, str(diverged), error=diverged, differs_below=again)
+            answer = PeerAnswer(PeerState.UNFIT, str(diverged), error=diverged)
         except UnfitMasterError as error:
             answer = _unfit(error, peer)
         except _FAILURES as error:
@@ -154,9 +147,28 @@ class PeerAsker:
         if taken_bytes:
             await self._log.flush_now(self._log.max_offset)
         broker_id = None if there is None or there.member is None else there.member.broker_id
-        compares, begin = (False, None) if there is None else (there.checks_reports, there.min_offset)
-        told = replace(answer, begin=begin, broker_id=broker_id, host=self._host, compares_itself=compares)
+        told = replace(answer, begin=None if there is None else there.min_offset, broker_id=broker_id)
         return replace(told, end=end, taken_bytes=taken_bytes, was_reached=self.is_reached)
+
+    async def why_unfit(self, peer: MasterAddress, *, end: int) -> str | None:
+        """Why the log of a peer that ends at ``end`` is not like this one up to there, or cannot be; empty if it is.
+
+        None: its log ends elsewhere, it compares by itself, or it cannot be asked now.
+
+        Raises:
+            StoreError: the log here cannot be read there, or is damaged.
+        """
+        try:
+            there = await self._probe_peer(peer)
+            if there is None or there.checks_reports or there.max_offset != end:
+                return None
+            await self._check_group(peer, there)
+            answer = await self._compare(peer, there)
+        except (DivergedLogError, UnfitMasterError) as error:
+            return f"{peer} of haPeers, whose log ends there: {error}"
+        except _FAILURES:
+            return None
+        return "" if answer.state is PeerState.SETTLED else None
 
     async def _check_group(self, peer: MasterAddress, there: LogRange | None) -> None:
         """Raises UnfitMasterError: it is of another group, or master as well. Its operator is to see who asks."""
@@ -169,7 +181,7 @@ class PeerAsker:
 
     async def _connect(self, peer: MasterAddress) -> Stream:
         stream = await self._network.connect(peer.host, peer.port, timeout_s=self._options.connect_timeout_s)
-        self.is_reached, self._host = True, host_of(stream.peer)
+        self.is_reached = True
         return stream
 
     async def _take(self, peer: MasterAddress, there: LogRange | None) -> None:
@@ -206,17 +218,12 @@ class PeerAsker:
                 "has its disk failed?"
             )
 
-    def _limit(self, there: LogRange | None, below: int | None) -> int:
-        """What lies just before this offset is compared."""
-        ends = (self._log.max_offset, None if there is None else there.max_offset, below)
-        return min(end for end in ends if end is not None)
-
-    async def _compare(self, peer: MasterAddress, there: LogRange | None, *, below: int | None) -> PeerAnswer:
+    async def _compare(self, peer: MasterAddress, there: LogRange | None) -> PeerAnswer:
         """Compare the end of the shorter log with the same place of the longer; nothing is taken or acknowledged."""
         log, options = self._log, self._options
-        limit, begin = self._limit(there, below), 0 if there is None else there.min_offset
-        if (there is not None or below is not None) and limit <= max(begin, log.min_offset):
+        if there is not None and there.max_offset <= max(there.min_offset, log.min_offset):
             return PeerAnswer(PeerState.SETTLED)  # they have nothing in common to compare
+        limit = log.max_offset if there is None else there.max_offset
         start = await tail_below(log, limit, overlap_size=options.overlap_size) or StreamStart(0)
         stream = await self._connect(peer)
         try:

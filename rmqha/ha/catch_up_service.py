@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -108,7 +109,8 @@ class CatchUpService:
         """
         self._log: Final = log
         self._addresses: Final = {str(peer): peer for peer in peers}
-        self._asker: Final = PeerAsker(
+        make_asker = partial(
+            PeerAsker,
             log,
             network,
             options=options,
@@ -117,6 +119,8 @@ class CatchUpService:
             before_taking=self._before_taking,
             take_tables=self._take_tables,
         )
+        self._asker: Final = make_asker()
+        self._slaves: Final = UncheckedSlaves(make_asker(), peers)
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
         self._hooks: Final = hooks
         self._began_empty: Final = began_empty
@@ -126,7 +130,6 @@ class CatchUpService:
         self._untold_since: Final[dict[str, float]] = {}
         self._has_taken = False
         self._beginning: Final = LogBeginning(log)
-        self._slaves: UncheckedSlaves | None = None
         self._may_tables_be_ahead = False
         self._hinted = trio.Event()
         self._hinted_at = -inf
@@ -216,7 +219,7 @@ class CatchUpService:
     def watch_slaves(self, service: HAService) -> None:
         """Be told of the slaves that come to ``service``."""
         service.on_slave_ahead = self.on_slave_ahead
-        self._slaves = UncheckedSlaves(service, self._plan, look=self._look)
+        service.before_sending = self._slaves.meet
 
     def on_slave_ahead(self) -> None:
         """A slave says that it holds more than this log: it may be a peer that has changed since it was asked.
@@ -230,10 +233,7 @@ class CatchUpService:
         if now >= self._hinted_at + _HINT_S:
             self._hinted_at = now
             self._plan.ask_at_once(now=now)
-            self._look()
-
-    def _look(self) -> None:
-        self._hinted.set()
+            self._hinted.set()
 
     async def _next_question(self) -> PeerKnowledge:
         """Return when the next peer is to be asked."""
@@ -257,7 +257,6 @@ class CatchUpService:
                 known=known,
                 takes=takes,
                 are_sends_refused=bool(self._plan.refusal),
-                below=peer.compare_below,
             )
             self._asking = None
             await self._on_answer(peer, answer, asked_at)
@@ -275,8 +274,6 @@ class CatchUpService:
         if answer.taken_bytes or before != (peer.state, _NUMBERS.sub("", peer.reason)):
             self._log_answer(peer, answer)
         self._beginning.on_answer(peer, answer, plan.peers)
-        if self._slaves is not None:
-            self._slaves.on_answer(peer)
         if answer.error is not None and not was_open:
             raise answer.error
         if not plan.refusal:

@@ -164,7 +164,7 @@ class CatchUpPlan:
                 other.on_log_grown(own_end)
         awaited = self._yet_to_say(now=now) if is_empty and len(self.peers) > 1 else []
         self._decide(own_end=own_end, now=now, awaited=awaited)
-        peer.ask_at = now if peer.came_at > asked_at else now + self._pause_s(peer, own_end)
+        peer.ask_at = now + self._pause_s(peer, own_end)
 
     @property
     def unheard(self) -> list[str]:

@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from ipaddress import ip_address
-from math import inf
 from typing import Final
 
-from rmqha.codec.host import host_of
 from rmqha.errors import StoreError
 from rmqha.replication.backoff import Backoff
 
@@ -34,14 +31,6 @@ YET_TO_SAY: Final = frozenset({PeerState.UNASKED, PeerState.STARTING})
 PROVES_NOTHING: Final = frozenset({PeerState.UNASKED, PeerState.UNKNOWN, PeerState.STARTING})
 
 
-def _is_name(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return True
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
     """What asking a peer once has brought.
@@ -55,9 +44,6 @@ class PeerAnswer:
         broker_id: its brokerId, if it said so.
         error: with UNFIT, what to tell the operator.
         begins_behind: with UNFIT, it is so only since the peer's log begins where the local one ends, or behind that.
-        differs_below: with UNFIT, it is so since the logs differ somewhere before this offset.
-        host: the address that it was reached at.
-        compares_itself: as a slave it compares its log with its master's, as ours do.
     """
 
     state: PeerState
@@ -69,9 +55,6 @@ class PeerAnswer:
     broker_id: int | None = None
     error: StoreError | None = None
     begins_behind: bool = False
-    differs_below: int | None = None
-    host: str = ""
-    compares_itself: bool = False
 
 
 @dataclass(slots=True)
@@ -84,12 +67,6 @@ class PeerKnowledge:
         broker_id: what it said last; None if it never did.
         unknown_since: the first of the questions in a row after which it was :attr:`PeerState.UNKNOWN`.
         unknown_before_s: for so long it was that before, between starts of which none was its last.
-        host: the address that it was reached at; empty until then.
-        compares_itself: as it said last; see :class:`PeerAnswer`.
-        compare_below: what lies just before this offset is to be compared, as behind it the peer may have what a slave
-            there was sent by this master; None: the end of the shorter log will do.
-        came_at: when a slave came from there that may be this peer, and does not compare its log itself.
-        proved_at: when the question began of which the last answer proved something.
     """
 
     peer: str
@@ -103,33 +80,6 @@ class PeerKnowledge:
     unknown_since: float | None = None
     unknown_before_s: float = 0.0
     ask_at: float = 0.0
-    host: str = ""
-    compares_itself: bool = False
-    compare_below: int | None = None
-    came_at: float = -inf
-    proved_at: float = -inf
-
-    def may_be_at(self, host: str) -> bool:
-        """Whether a slave there that has not said its name may be this peer, and does not compare its log itself.
-
-        Where one is that is known by a name is known once it was reached.
-        """
-        named = host_of(self.peer)
-        is_somewhere = not self.host and _is_name(named)
-        return not self.compares_itself and (is_somewhere or host in {self.host, named})
-
-    def on_slave_came(self, first_report: int, *, now: float) -> None:
-        """A slave that may be this peer holds as much, and is to be sent what follows: ask before it is."""
-        if first_report:
-            self.compare_below = min(first_report, self.compare_below or first_report)
-        elif self.state is not PeerState.UNFIT:
-            return  # it is empty
-        self.came_at = self.ask_at = now
-
-    @property
-    def is_uncompared(self) -> bool:
-        """Whether nothing has been proved since a slave came that may be this peer."""
-        return self.came_at > self.proved_at
 
     def on_answer(self, answer: PeerAnswer, *, own_end: int, asked_at: float) -> None:
         """Take in an answer; ``own_end`` is the end of the local log after it."""
@@ -138,14 +88,6 @@ class PeerKnowledge:
             self.reached_at = asked_at
         if answer.broker_id is not None:
             self.broker_id = answer.broker_id
-        self.host = answer.host or self.host
-        self.compares_itself = answer.compares_itself or (self.compares_itself and answer.end is None)
-        if answer.state in {PeerState.SETTLED, PeerState.UNFIT}:
-            self.proved_at = asked_at
-        if answer.state is PeerState.SETTLED and not self.is_uncompared:
-            self.compare_below = None
-        elif answer.differs_below is not None:
-            self.compare_below = answer.differs_below
         is_news = answer.state not in PROVES_NOTHING or self.state in PROVES_NOTHING or answer.end is not None
         if is_news or self.state is not PeerState.UNFIT:
             self.reason = answer.reason

@@ -40,12 +40,14 @@ class EndHistory:
             self._ends[-1] = min(self._ends[-1], end)
 
     def _thin(self, now: float) -> None:
-        """Forget steps that are closer to the one before than their part of the time since then."""
+        """Have steps that are closer to the one before than their part of the time since then be one with that."""
         noted_at, ends = self._noted_at[:1], self._ends[:1]
         for at, end in zip(self._noted_at[1:], self._ends[1:], strict=True):
             if at - noted_at[-1] >= (now - at) / _PARTS:
                 noted_at.append(at)
                 ends.append(end)
+            else:
+                ends[-1] = end
         self._noted_at, self._ends = noted_at, ends
 
     def lag_s(self, offset: int, *, now: float) -> float:
