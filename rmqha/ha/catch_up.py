@@ -153,22 +153,27 @@ class PeerAsker:
     async def why_unfit(self, peer: MasterAddress, *, end: int) -> str | None:
         """Why the log of a peer that ends at ``end`` is not like this one up to there, or cannot be; empty if it is.
 
-        None: its log ends elsewhere, it compares by itself, or it cannot be asked now.
+        None: its log ends elsewhere, it compares by itself, or it is nobody's slave.
 
         Raises:
+            RemoteProtocolError: it cannot be asked now.
             StoreError: the log here cannot be read there, or is damaged.
         """
         try:
             there = await self._probe_peer(peer)
-            if there is None or there.checks_reports or there.max_offset != end:
+            if there is None:
+                raise RemoteProtocolError("it does not say where its log ends")
+            if there.checks_reports or there.max_offset != end or (there.member and there.member.broker_id == 0):
                 return None
             await self._check_group(peer, there)
             answer = await self._compare(peer, there)
         except (DivergedLogError, UnfitMasterError) as error:
             return f"{peer} of haPeers, whose log ends there: {error}"
-        except _FAILURES:
-            return None
-        return "" if answer.state is PeerState.SETTLED else None
+        except _FAILURES as error:
+            raise RemoteProtocolError(str(error)) from None
+        if answer.state is not PeerState.SETTLED:
+            raise RemoteProtocolError(answer.reason)
+        return ""
 
     async def _check_group(self, peer: MasterAddress, there: LogRange | None) -> None:
         """Raises UnfitMasterError: it is of another group, or master as well. Its operator is to see who asks."""

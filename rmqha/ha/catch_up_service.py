@@ -120,8 +120,8 @@ class CatchUpService:
             take_tables=self._take_tables,
         )
         self._asker: Final = make_asker()
-        self._slaves: Final = UncheckedSlaves(make_asker(), peers)
         self._plan: Final = CatchUpPlan.of(list(self._addresses), answers_needed=answers_needed, chance=chance)
+        self._slaves: Final = UncheckedSlaves(make_asker(), peers, self._plan)
         self._hooks: Final = hooks
         self._began_empty: Final = began_empty
         self._longer_peers: Final = longer_peers

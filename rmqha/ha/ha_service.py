@@ -140,7 +140,7 @@ class HAService:
             self._on_left(connection)
         if connection.refusal is not None:
             self._on_refused(connection, connection.refusal)
-        elif connection.session.is_transferring:
+        elif not connection.is_held:
             self._refused.forget(address)
 
     def _on_refused(self, connection: HAConnection, error: RefusedSlaveError) -> None:
@@ -161,15 +161,13 @@ class HAService:
     def _is_back(self, connection: HAConnection) -> bool:
         """Whether the slave of a connection that ended has another one."""
         who = connection.replica.who
-        return any(
-            other.session.is_transferring and other.replica.who.may_be(who) for other in self.connections.values()
-        )
+        return any(not other.is_held and other.replica.who.may_be(who) for other in self.connections.values())
 
     async def take_leave(self) -> None:
         """Give the slaves that follow a moment to take the end of the log; warn of each that lacks some of it."""
         end = self.log.max_offset
         with trio.move_on_after(_LEAVE_TAKING_S):
-            while any(0 <= one.session.slave_ack_offset < end for one in self.connections.values()):  # noqa: ASYNC110
+            while any(not one.is_held and one.session.slave_ack_offset < end for one in self.connections.values()):  # noqa: ASYNC110
                 await trio.sleep(_LOOKS_AGAIN_S)
         info = self.info()
         present = [one for one in info.connections if one.slave_ack_offset >= 0]
@@ -259,7 +257,7 @@ class HAService:
             who = connection.replica.who
             if who.name != name and (who.host, address_of(connection.peer)[1]) == where:
                 connection.replica.who = replace(who, name=name)
-                if connection.session.is_transferring:
+                if not connection.is_held:
                     self._on_known(connection)
 
     def _on_known(self, connection: HAConnection) -> None:

@@ -83,6 +83,13 @@ class FlushConsumeQueueService:
             boundary, log_ms=log_timestamp_ms, queues_ms=queues_timestamp_ms, index_ms=index_timestamp_ms
         )
 
+    async def flush_all_within(self, limit_s: float) -> bool:
+        """As :meth:`flush_all`, for a stop: what takes longer is left to the next start, and False."""
+        with trio.move_on_after(limit_s):
+            return await self.flush_all()
+        await self._note_log()
+        return False
+
     async def _note_log(self) -> None:
         log = self._flush_service
         await self._note(log.flushed_boundary, log_ms=log.flushed_timestamp_ms)

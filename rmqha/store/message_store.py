@@ -189,9 +189,8 @@ class DefaultMessageStore:
         if is_flushed:  # where records end a slave has just learned
             self.flush_service.note_recovered()
         await self.index.finish()
-        clean = False
-        with trio.move_on_after(_QUEUES_FLUSHED_S):
-            clean = await self.parts.flush_queues.flush_all() and is_flushed and self.write_error is None
+        are_queues_flushed = await self.parts.flush_queues.flush_all_within(_QUEUES_FLUSHED_S)
+        clean = are_queues_flushed and is_flushed and self.write_error is None
         clean = clean and self.reput.reput_from_offset == self.max_offset
         if clean:
             mark_unused(self.disk, self.options)

@@ -71,7 +71,7 @@ class ReputMessageService:
 
     def begin_at(self, offset: int) -> None:
         """Every record before ``offset`` is dispatched, says who opens the store: go on there."""
-        self.reput_from_offset = offset
+        self.reput_from_offset, self._mark = offset, (0, -inf)
         if offset < self.dispatched.value:
             self.dispatched.cut(offset)
         self.dispatched.advance(offset)

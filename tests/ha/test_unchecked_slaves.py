@@ -45,6 +45,7 @@ class Rocket:
         self.port = 7777
         self.is_there = True
         self.hangs = self.checks_reports = False
+        self.broker_id = 1
         self.following = trio.CancelScope()
 
     async def open(self) -> None:
@@ -55,7 +56,7 @@ class Rocket:
 
     async def probe(self, _: MasterAddress) -> LogRange | None:
         await trio.sleep(inf if self.hangs else 0)
-        member = GroupMember("broker", 1)
+        member = GroupMember("broker", self.broker_id)
         there = LogRange(max(self.log.min_offset, 0), self.log.max_offset, self.checks_reports, member)
         return there if self.is_there else None
 
@@ -259,5 +260,148 @@ async def test_who_says_its_name_compares_by_itself(nursery: trio.Nursery, autoj
     ((host, port),) = master.service.slave_addresses()
     master.service.name_slave(host, int(port), "broker/1")
     await settle(0.2)
+    assert slave.reader.frames != []
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_was_refused_stays_so_where_one_question_is_in_vain(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It comes again every few seconds, for hours: once it was served the difference would be hidden for good."""
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    rocket.follow(master.service.port)
+    await master.write_for(60)
+    rocket.is_there = False
+    await master.write_for(12)
+    rocket.is_there = True
+    await master.write_for(60)
+    assert (master.refused, rocket.log.content()) == (["slave-unfit"], OTHER)
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_the_catch_up_knows_counts_where_nobody_answers(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    await until(lambda: master.states == ["unfit"])
+    rocket.is_there = False
+    rocket.follow(master.service.port)
+    await trio.sleep(8)
+    rocket.is_there = True
+    await master.write_for(60)
+    assert (master.states, rocket.log.content()) == (["unfit"], OTHER)
+    nursery.cancel_scope.cancel()
+
+
+async def test_while_this_process_stood_still_nobody_was_compared(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    rocket.hangs = True
+    slave = await RawSlave.connect(nursery, network, master.service.port)
+    await slave.report(len(OTHER))
+    await settle(0.3)
+    autojump_clock.jump(20.0)
+    await settle(3)
+    assert (slave.reader.frames, slave.is_cut) == ([], True), "it comes again"
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_is_held_does_not_pass_for_one_that_is_back(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    first = await RawSlave.connect(nursery, network, master.service.port)
+    await first.report(len(SAME))
+    await first.report(len(OWN))
+    rocket.hangs = True
+    held = await RawSlave.connect(nursery, network, master.service.port)
+    await held.report(len(OTHER))
+    first.stream.close()
+    await settle()
+    assert len(master.service.info().departed) == 1
+    ((host, port),) = master.service.slave_addresses()
+    master.service.name_slave(host, int(port), "broker/1")
+    held.stream.close()
+    await settle()
+    assert len(master.service.info().departed) == 1
+    begun_at = trio.current_time()
+    await master.service.take_leave()
+    assert trio.current_time() == begun_at
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_refusal_is_told_though_one_that_is_held_leaves(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER)
+    master = await master_beside(nursery, network, rocket)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    one = await RawSlave.connect(nursery, network, master.service.port)
+    await one.report(len(OTHER))
+    await settle(2.5)
+    rocket.hangs = True
+    two = await RawSlave.connect(nursery, network, master.service.port)
+    await settle(2.0)
+    await two.report(len(OTHER))
+    two.stream.close()
+    await settle(1)
+    assert master.refused == ["slave-unfit"]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("end", [0, len(SAME)])
+async def test_who_ends_like_a_master_of_another_kind_is_none(
+    end: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """HaPeers names the old master, which runs as one still: it is nobody's slave."""
+    network = Resolving()
+    rocket = Rocket(network, nursery, OTHER[:end])
+    rocket.broker_id, rocket.log = 0, JavaLog.holding(OTHER[:end], file_size=FILE)
+    master = await master_beside(nursery, network, rocket, host="10.9.9.9")
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    slave = await RawSlave.connect(nursery, network, master.service.port)
+    await slave.report(min(end, len(OTHER)))
+    await settle(1)
+    assert (slave.reader.frames != [], slave.is_cut) == (True, False)
+    nursery.cancel_scope.cancel()
+
+
+async def test_whose_peer_has_said_that_it_fits_waits_for_no_other(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network = Resolving()
+    rocket, dead = Rocket(network, nursery, SAME), MasterAddress("10.0.0.7", 9999)
+
+    async def probe(peer: MasterAddress) -> LogRange | None:
+        await trio.sleep(3.0 if peer == dead else 0)
+        return None if peer == dead else await rocket.probe(peer)
+
+    log = MemoryLog.holding(OWN)
+    service = await start_master(nursery, network, log)
+    peers = (MasterAddress(ELSEWHERE, rocket.port), dead)
+    catch_up = start_catch_up(nursery, network, log, *peers, probe_peer=probe)
+    catch_up.watch_slaves(service)
+    await rocket.open()
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(len(SAME))
+    await settle(0.1)
     assert slave.reader.frames != []
     nursery.cancel_scope.cancel()
