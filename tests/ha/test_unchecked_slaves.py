@@ -71,8 +71,9 @@ class Rocket:
 class Master:
     """A master's log, which goes on growing."""
 
-    def __init__(self, service: HAService, catch_up: CatchUpService, log: MemoryLog) -> None:
+    def __init__(self, service: HAService, catch_up: CatchUpService, log: MemoryLog, rocket: Rocket) -> None:
         self.service, self.catch_up, self.log = service, catch_up, log
+        self.network, self.nursery = rocket.network, rocket.nursery
 
     async def write_for(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -89,14 +90,28 @@ class Master:
         return [one.reason for one in self.service.info().refused]
 
 
-async def master_beside(
-    nursery: trio.Nursery, network: MemoryNetwork, rocket: Rocket, data: bytes = OWN, *, host: str = ELSEWHERE
-) -> Master:
-    log = MemoryLog.holding(data)
-    service = await start_master(nursery, network, log)
-    catch_up = start_catch_up(nursery, network, log, MasterAddress(host, rocket.port), probe_peer=rocket.probe)
+async def master_beside(nursery: trio.Nursery, rocket: Rocket, *, host: str = ELSEWHERE) -> Master:
+    log = MemoryLog.holding(OWN)
+    service = await start_master(nursery, rocket.network, log)
+    catch_up = start_catch_up(nursery, rocket.network, log, MasterAddress(host, rocket.port), probe_peer=rocket.probe)
     catch_up.watch_slaves(service)
-    return Master(service, catch_up, log)
+    return Master(service, catch_up, log, rocket)
+
+
+async def beside(nursery: trio.Nursery, data: bytes = OTHER, *, host: str = ELSEWHERE) -> tuple[Rocket, Master]:
+    """A master that takes sends already when the other one, which holds ``data``, comes."""
+    rocket = Rocket(Resolving(), nursery, data)
+    master = await master_beside(nursery, rocket, host=host)
+    await until(master.catch_up.opened.is_set)
+    await rocket.open()
+    return rocket, master
+
+
+async def slave_of(master: Master, end: int) -> RawSlave:
+    """One whose log ends there."""
+    slave = await RawSlave.connect(master.nursery, master.network, master.service.port)
+    await slave.report(end)
+    return slave
 
 
 @pytest.mark.parametrize("is_asked_first", [True, False])
@@ -105,9 +120,8 @@ async def test_who_holds_another_history_is_sent_nothing_ever(
     *, is_asked_first: bool, host: str, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """Once it had taken more than is compared, its end would be this master's own. It may come from any address."""
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket, host=host)
+    rocket = Rocket(Resolving(), nursery, OTHER)
+    master = await master_beside(nursery, rocket, host=host)
     await until(master.catch_up.opened.is_set)
     if is_asked_first:
         await rocket.open()
@@ -127,11 +141,7 @@ async def test_who_holds_another_history_is_sent_nothing_ever(
 async def test_who_holds_the_same_is_sent_what_follows_at_once(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, SAME)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
+    rocket, master = await beside(nursery, SAME)
     rocket.follow(master.service.port)
     await until(lambda: rocket.log.content() == OWN, within_s=7.0)
     await master.write_for(60)
@@ -144,11 +154,10 @@ async def test_who_holds_the_same_is_sent_what_follows_at_once(
 @pytest.mark.parametrize("hangs", [True, False])
 async def test_who_cannot_be_asked_is_served(*, hangs: bool, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """A line that hangs has ten seconds; RocketMQ's slaves leave after twenty."""
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
+    rocket = Rocket(Resolving(), nursery, OTHER)
     rocket.is_there, rocket.hangs = False, hangs
-    master = await master_beside(nursery, network, rocket)
-    slave = await RawSlave.connect(nursery, network, master.service.port)
+    master = await master_beside(nursery, rocket)
+    slave = await RawSlave.connect(nursery, master.network, master.service.port)
     begun_at = trio.current_time()
     await slave.report(len(SAME))
     await until(lambda: slave.reader.frames != [])
@@ -162,13 +171,8 @@ async def test_whose_log_ends_elsewhere_is_another_one(
     end: int, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """Two of RocketMQ's may be on one host, of which one does not fit."""
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
-    slave = await RawSlave.connect(nursery, network, master.service.port)
-    await slave.report(len(OTHER) + end - len(SAME))
+    _, master = await beside(nursery)
+    slave = await slave_of(master, len(OTHER) + end - len(SAME))
     await settle()
     assert (slave.reader.frames != [], slave.is_cut, master.refused) == (True, False, [])
     nursery.cancel_scope.cancel()
@@ -198,14 +202,9 @@ async def test_of_two_that_end_alike_the_one_on_its_host_counts(
 async def test_ours_compare_by_themselves_though_they_have_said_no_name(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
+    rocket, master = await beside(nursery)
     rocket.checks_reports = True
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
-    slave = await RawSlave.connect(nursery, network, master.service.port)
-    await slave.report(len(OTHER))
+    slave = await slave_of(master, len(OTHER))
     await settle()
     assert (slave.reader.frames != [], master.refused) == (True, [])
     nursery.cancel_scope.cancel()
@@ -214,14 +213,10 @@ async def test_ours_compare_by_themselves_though_they_have_said_no_name(
 async def test_where_the_log_here_is_damaged_it_says_so_and_serves(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, SAME)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
+    _, master = await beside(nursery, SAME)
     file, _, _ = master.log.segment_at(0)
     file.pwrite([bytes(FILE)], 0)
-    slave = await RawSlave.connect(nursery, network, master.service.port)
+    slave = await RawSlave.connect(nursery, master.network, master.service.port)
     with capture_logs() as logs:
         await slave.report(len(SAME))
         await settle()
@@ -231,11 +226,7 @@ async def test_where_the_log_here_is_damaged_it_says_so_and_serves(
 
 
 async def test_who_was_rebuilt_empty_is_served(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
+    rocket, master = await beside(nursery)
     rocket.follow(master.service.port)
     await until(lambda: master.refused == ["slave-unfit"])
     rocket.following.cancel()
@@ -249,12 +240,10 @@ async def test_who_was_rebuilt_empty_is_served(nursery: trio.Nursery, autojump_c
 
 
 async def test_who_says_its_name_compares_by_itself(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
+    rocket = Rocket(Resolving(), nursery, OTHER)
     rocket.hangs = True
-    master = await master_beside(nursery, network, rocket)
-    slave = await RawSlave.connect(nursery, network, master.service.port)
-    await slave.report(len(SAME))
+    master = await master_beside(nursery, rocket)
+    slave = await slave_of(master, len(SAME))
     await settle(1.0)
     assert slave.reader.frames == []
     ((host, port),) = master.service.slave_addresses()
@@ -268,11 +257,7 @@ async def test_who_was_refused_stays_so_where_one_question_is_in_vain(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """It comes again every few seconds, for hours: once it was served the difference would be hidden for good."""
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
+    rocket, master = await beside(nursery)
     rocket.follow(master.service.port)
     await master.write_for(60)
     rocket.is_there = False
@@ -286,11 +271,7 @@ async def test_who_was_refused_stays_so_where_one_question_is_in_vain(
 async def test_what_the_catch_up_knows_counts_where_nobody_answers(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
+    rocket, master = await beside(nursery)
     await until(lambda: master.states == ["unfit"])
     rocket.is_there = False
     rocket.follow(master.service.port)
@@ -304,14 +285,9 @@ async def test_what_the_catch_up_knows_counts_where_nobody_answers(
 async def test_while_this_process_stood_still_nobody_was_compared(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
+    rocket, master = await beside(nursery)
     rocket.hangs = True
-    slave = await RawSlave.connect(nursery, network, master.service.port)
-    await slave.report(len(OTHER))
+    slave = await slave_of(master, len(OTHER))
     await settle(0.3)
     autojump_clock.jump(20.0)
     await settle(3)
@@ -320,17 +296,11 @@ async def test_while_this_process_stood_still_nobody_was_compared(
 
 
 async def test_who_is_held_does_not_pass_for_one_that_is_back(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
-    first = await RawSlave.connect(nursery, network, master.service.port)
-    await first.report(len(SAME))
+    rocket, master = await beside(nursery)
+    first = await slave_of(master, len(SAME))
     await first.report(len(OWN))
     rocket.hangs = True
-    held = await RawSlave.connect(nursery, network, master.service.port)
-    await held.report(len(OTHER))
+    held = await slave_of(master, len(OTHER))
     first.stream.close()
     await settle()
     assert len(master.service.info().departed) == 1
@@ -348,16 +318,11 @@ async def test_who_is_held_does_not_pass_for_one_that_is_back(nursery: trio.Nurs
 async def test_a_refusal_is_told_though_one_that_is_held_leaves(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER)
-    master = await master_beside(nursery, network, rocket)
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
-    one = await RawSlave.connect(nursery, network, master.service.port)
-    await one.report(len(OTHER))
+    rocket, master = await beside(nursery)
+    await slave_of(master, len(OTHER))
     await settle(2.5)
     rocket.hangs = True
-    two = await RawSlave.connect(nursery, network, master.service.port)
+    two = await RawSlave.connect(nursery, master.network, master.service.port)
     await settle(2.0)
     await two.report(len(OTHER))
     two.stream.close()
@@ -366,19 +331,14 @@ async def test_a_refusal_is_told_though_one_that_is_held_leaves(
     nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("end", [0, len(SAME)])
+@pytest.mark.parametrize("end", [0, len(OTHER)])
 async def test_who_ends_like_a_master_of_another_kind_is_none(
     end: int, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """HaPeers names the old master, which runs as one still: it is nobody's slave."""
-    network = Resolving()
-    rocket = Rocket(network, nursery, OTHER[:end])
-    rocket.broker_id, rocket.log = 0, JavaLog.holding(OTHER[:end], file_size=FILE)
-    master = await master_beside(nursery, network, rocket, host="10.9.9.9")
-    await until(master.catch_up.opened.is_set)
-    await rocket.open()
-    slave = await RawSlave.connect(nursery, network, master.service.port)
-    await slave.report(min(end, len(OTHER)))
+    rocket, master = await beside(nursery, OTHER[:end], host="10.9.9.9")
+    rocket.broker_id = 0
+    slave = await slave_of(master, end)
     await settle(1)
     assert (slave.reader.frames != [], slave.is_cut) == (True, False)
     nursery.cancel_scope.cancel()
