@@ -7,16 +7,20 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from rmqha.ha.catch_up import PeerAsker
 from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.ha.ha_service import HAService
 from rmqha.ha.runtime_info import ConnectionState
+from rmqha.ha.unchecked_slaves import UncheckedSlaves
+from rmqha.replication.catch_up_plan import CatchUpPlan
 from rmqha.replication.group import GroupMember
 from rmqha.replication.master_session import LogRange
 from tests.fakes import MemoryNetwork, MemoryStream
-from tests.ha.harness import FILE, RawSlave, settle, start_catch_up, start_master, until
+from tests.ha.harness import FILE, RawSlave, has_tables, settle, start_catch_up, start_master, until
 from tests.ha.java_standin import JavaLog, JavaMaster, JavaSlave
 from tests.memory_log import MemoryLog, records
+from tests.settings import ha_client_options
 
 COMMON = [bytes([i]) * 300 for i in range(8)]
 BODIES = COMMON + [b"master" * 20] * 12
@@ -27,6 +31,10 @@ OTHER = records(COMMON + [b"of another history" * 3] * 3)
 SAME = records(COMMON + [b"master" * 20] * 4)
 ELSEWHERE = "10.0.0.1"
 """Where every connection of this network comes from."""
+
+
+async def nothing(*_: object) -> None:
+    await trio.lowlevel.checkpoint()
 
 
 class Resolving(MemoryNetwork):
@@ -73,7 +81,18 @@ class Master:
 
     def __init__(self, service: HAService, catch_up: CatchUpService, log: MemoryLog, rocket: Rocket) -> None:
         self.service, self.catch_up, self.log = service, catch_up, log
-        self.network, self.nursery = rocket.network, rocket.nursery
+        self.rocket, self.network, self.nursery = rocket, rocket.network, rocket.nursery
+
+    def asker(self) -> PeerAsker:
+        """Another one than the catch-up's."""
+        return PeerAsker(
+            self.log,
+            self.network,
+            options=ha_client_options(overlap_size=1000),
+            probe_peer=self.rocket.probe,
+            before_taking=nothing,
+            take_tables=has_tables,
+        )
 
     async def write_for(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -178,15 +197,16 @@ async def test_whose_log_ends_elsewhere_is_another_one(
     nursery.cancel_scope.cancel()
 
 
-async def test_of_two_that_end_alike_the_one_on_its_host_counts(
-    nursery: trio.Nursery, autojump_clock: MockClock
+@pytest.mark.parametrize("host", [ELSEWHERE, "10.0.0.8"])
+async def test_of_two_that_end_alike_the_one_on_its_host_counts_or_one_that_fits(
+    host: str, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     network = Resolving()
     rocket, sound = Rocket(network, nursery, OTHER), Rocket(network, nursery, OWN[: len(OTHER)])
     sound.port = 8888
     log = MemoryLog.holding(OWN)
     service = await start_master(nursery, network, log)
-    peers = (MasterAddress("10.0.0.9", rocket.port), MasterAddress(ELSEWHERE, sound.port))
+    peers = (MasterAddress("10.0.0.9", rocket.port), MasterAddress(host, sound.port))
     catch_up = start_catch_up(nursery, network, log, *peers, probe_peer=rocket.probe)
     catch_up.watch_slaves(service)
     await until(catch_up.opened.is_set)
@@ -364,4 +384,26 @@ async def test_whose_peer_has_said_that_it_fits_waits_for_no_other(
     await slave.report(len(SAME))
     await settle(0.1)
     assert slave.reader.frames != []
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_was_found_here_counts_where_the_catch_up_has_heard_nothing(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Until it is compared anew: another store may end there."""
+    rocket, master = await beside(nursery)
+    slaves = UncheckedSlaves(master.asker(), [MasterAddress(ELSEWHERE, rocket.port)], CatchUpPlan([]))
+    master.service.before_sending = slaves.meet
+    await slave_of(master, len(OTHER))
+    await settle(2.5)
+    assert master.service.info().refusals == {"slave-unfit": 1}
+    rocket.is_there = False
+    await slave_of(master, len(OTHER))
+    await settle(2.5)
+    assert master.service.info().refusals == {"slave-unfit": 2}
+    rocket.log.files = JavaLog.holding(OWN[: len(OTHER)], file_size=FILE).files
+    for rocket.is_there in (True, False):
+        slave = await slave_of(master, len(OTHER))
+        await settle(2.5)
+        assert slave.reader.frames != []
     nursery.cancel_scope.cancel()
