@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
+from rmqha.codec.route import MASTER_ID
 from rmqha.codec.transfer import encode_report
 from rmqha.errors import DivergedLogError, RemoteProtocolError, StoreError, StoreReadError
 from rmqha.ha.ha_client import (
@@ -163,7 +164,11 @@ class PeerAsker:
             there = await self._probe_peer(peer)
             if there is None:
                 raise RemoteProtocolError("it does not say where its log ends")
-            if there.checks_reports or there.max_offset != end or (there.member and there.member.broker_id == 0):
+            if (
+                there.checks_reports
+                or there.max_offset != end
+                or (there.member and there.member.broker_id == MASTER_ID)
+            ):
                 return None
             await self._check_group(peer, there)
             answer = await self._compare(peer, there)

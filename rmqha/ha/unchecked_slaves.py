@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from rmqha.codec.host import host_of
+from rmqha.codec.route import MASTER_ID
 from rmqha.errors import RemoteProtocolError, StoreError
 from rmqha.ha.catch_up import PeerAsker
 from rmqha.ha.ha_client import MasterAddress
@@ -57,7 +58,7 @@ class UncheckedSlaves:
         """
         if connection.replica.who.name:
             return
-        found: dict[MasterAddress, str] = {}
+        found: dict[MasterAddress, str | None] = {}
         due = trio.current_time() + min(_COMPARED_WITHIN_S, connection.service.settings.housekeeping_s / 2)
         with trio.move_on_at(due):
             async with trio.open_nursery() as waiting:
@@ -70,20 +71,28 @@ class UncheckedSlaves:
             return
         if trio.current_time() > due + STOOD_STILL_S:
             raise RemoteProtocolError("this process stood still while this slave's log was to be compared")
-        end = connection.session.first_report
-        found = {peer: why for peer, (noted, why) in self._noted().items() if noted == end} | found
-        reasons = [why for peer, why in found.items() if peer.host == host_of(connection.peer)] or list(found.values())
+        host, end = host_of(connection.peer), connection.session.first_report
+        for peer, (noted, why) in self._noted().items():
+            if noted == end:
+                found.setdefault(peer, why)
+        answers = {peer: why for peer, why in found.items() if why is not None}
+        reasons = [why for peer, why in answers.items() if peer.host == host] or list(answers.values())
         if reasons and all(reasons):
             told = f"it does not compare its log with this one, and that does not fit: {reasons[0]}"
             raise RefusedSlaveError(Refusal.UNFIT, told, offset=end)
 
     def _noted(self) -> dict[MasterAddress, tuple[int, str]]:
-        """Peers that did not fit when they were asked last, by this or for the catch-up."""
-        known = {one.peer: (one.end, one.reason) for one in self._plan.peers if one.state is PeerState.UNFIT}
+        """Peers that did not fit when they were asked last, by this or for the catch-up; a master is nobody's slave."""
+        unfit = [one for one in self._plan.peers if one.state is PeerState.UNFIT and one.broker_id != MASTER_ID]
+        known = {one.peer: (one.end, one.reason) for one in unfit}
         return {peer: known[str(peer)] for peer in self._peers if str(peer) in known} | self._unfit
 
     async def _look_at(
-        self, peer: MasterAddress, connection: HAConnection, found: dict[MasterAddress, str], asking: trio.CancelScope
+        self,
+        peer: MasterAddress,
+        connection: HAConnection,
+        found: dict[MasterAddress, str | None],
+        asking: trio.CancelScope,
     ) -> None:
         host, end = host_of(connection.peer), connection.session.first_report
         try:
@@ -94,8 +103,7 @@ class UncheckedSlaves:
             logger.warning("unchecked_slaves.not_compared", peer=str(peer), reason=str(error))
             return
         self._unfit.pop(peer, None)
-        if why is not None:
-            found[peer] = why
+        found[peer] = why
         if why:
             self._unfit[peer] = end, why
         elif why is not None and (peer.host == host or all(other.host != host for other in self._peers)):

@@ -11,6 +11,7 @@ from rmqha.ha.catch_up import PeerAsker
 from rmqha.ha.catch_up_service import CatchUpService
 from rmqha.ha.ha_client import MasterAddress
 from rmqha.ha.ha_service import HAService
+from rmqha.ha.options import HAOptions
 from rmqha.ha.runtime_info import ConnectionState
 from rmqha.ha.unchecked_slaves import UncheckedSlaves
 from rmqha.replication.catch_up_plan import CatchUpPlan
@@ -20,7 +21,7 @@ from tests.fakes import MemoryNetwork, MemoryStream
 from tests.ha.harness import FILE, RawSlave, has_tables, settle, start_catch_up, start_master, until
 from tests.ha.java_standin import JavaLog, JavaMaster, JavaSlave
 from tests.memory_log import MemoryLog, records
-from tests.settings import ha_client_options
+from tests.settings import ha_client_options, ha_options
 
 COMMON = [bytes([i]) * 300 for i in range(8)]
 BODIES = COMMON + [b"master" * 20] * 12
@@ -109,9 +110,11 @@ class Master:
         return [one.reason for one in self.service.info().refused]
 
 
-async def master_beside(nursery: trio.Nursery, rocket: Rocket, *, host: str = ELSEWHERE) -> Master:
+async def master_beside(
+    nursery: trio.Nursery, rocket: Rocket, *, host: str = ELSEWHERE, options: HAOptions | None = None
+) -> Master:
     log = MemoryLog.holding(OWN)
-    service = await start_master(nursery, rocket.network, log)
+    service = await start_master(nursery, rocket.network, log, options)
     catch_up = start_catch_up(nursery, rocket.network, log, MasterAddress(host, rocket.port), probe_peer=rocket.probe)
     catch_up.watch_slaves(service)
     return Master(service, catch_up, log, rocket)
@@ -361,6 +364,34 @@ async def test_who_ends_like_a_master_of_another_kind_is_none(
     slave = await slave_of(master, end)
     await settle(1)
     assert (slave.reader.frames != [], slave.is_cut) == (True, False)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_what_the_catch_up_knows_of_a_master_counts_for_no_slave(
+    *, answers: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It is unfit, as it is master as well, and its log ends where a sound slave's does; whether it answers or not."""
+    rocket, master = await beside(nursery, host="10.9.9.9")
+    rocket.broker_id = 0
+    await until(lambda: master.states == ["unfit"])
+    rocket.is_there = answers
+    slave = await slave_of(master, len(OTHER))
+    await settle(1)
+    assert (slave.reader.frames != [], slave.is_cut) == (True, False)
+    nursery.cancel_scope.cancel()
+
+
+async def test_nobody_is_held_for_as_long_as_makes_him_leave(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """Ours leave a master that is silent for haHousekeepingInterval, which is set alike on both."""
+    rocket = Rocket(Resolving(), nursery, OTHER)
+    rocket.hangs = True
+    master = await master_beside(nursery, rocket, options=ha_options(ha_housekeeping_interval_s=8.0))
+    slave = await slave_of(master, len(SAME))
+    await settle(3.9)
+    assert slave.reader.frames == []
+    await settle(0.2)
+    assert slave.reader.frames != []
     nursery.cancel_scope.cancel()
 
 
