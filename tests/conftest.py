@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from rmqha.ha.ha_service import HAService
 from rmqha.remoting.client import logger as client_logger
 from rmqha.remoting.fence import Fence
+from tests.virtual_time import run_on_virtual_clocks, virtual_clock  # noqa: F401 - a fixture
 
 # The same examples on every machine, and no limit on their time: a slow machine is no failure.
 settings.register_profile("rmqha", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -29,7 +30,9 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)  # here nothing changes: exec gives a handler up, and SIG_IGN not
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    run_on_virtual_clocks(items)
     for item in items:
         directory = item.path.relative_to(_HERE).parts[0]
         if directory in _MARKED:

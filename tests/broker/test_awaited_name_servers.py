@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.awaited_name_servers import LIMIT_S, AwaitedNameServers
 from rmqha.broker.identity import Identity
@@ -30,6 +29,7 @@ from tests.broker.processors.test_send_back_processor import ALONE, consumed, se
 from tests.broker.test_name_servers import ADDRESS, NAMESRV, eventually, known_at
 from tests.namesrv.machines import NameServerMachine
 from tests.settings import remoting_limits, topic_rules
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 MASTER = "10.0.0.1"
@@ -81,7 +81,7 @@ def queues_at(names: NamesrvController, topic: str) -> int:
 
 
 async def test_the_first_send_to_a_topic_is_answered_when_name_servers_know_it(
-    net: SimNet, autojump_clock: MockClock
+    net: SimNet, virtual_clock: VirtualClock
 ) -> None:
     """Who was answered asked for it in vain for half a second: an orderly consumer had its first message after 40 s."""
     async with registered(net) as (machine, names):
@@ -94,7 +94,7 @@ async def test_the_first_send_to_a_topic_is_answered_when_name_servers_know_it(
 
 
 async def test_a_new_group_s_members_are_answered_and_told_when_its_retry_topic_is_known(
-    net: SimNet, autojump_clock: MockClock
+    net: SimNet, virtual_clock: VirtualClock
 ) -> None:
     """They asked for it in vain, and again after 20 s: the first retries of any new group came after 40 s."""
     async with registered(net) as (machine, names), member_of(machine, "a") as a, member_of(machine, "b") as b:
@@ -117,14 +117,14 @@ async def test_a_new_group_s_members_are_answered_and_told_when_its_retry_topic_
         assert trio.current_time() - begun_at < AT_ONCE_S, "nothing is new"
 
 
-async def test_what_is_sent_back_makes_a_topic_that_name_servers_know(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_what_is_sent_back_makes_a_topic_that_name_servers_know(net: SimNet, virtual_clock: VirtualClock) -> None:
     async with registered(net) as (machine, names), machine.client() as client:
         message = await consumed(client)
         assert (await ask(client, send_back(message.physical_offset, group="pulls"))).code == ResponseCode.SUCCESS
         assert "%RETRY%pulls" in known_at(names)
 
 
-async def test_operators_are_answered_when_name_servers_know_it(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_operators_are_answered_when_name_servers_know_it(net: SimNet, virtual_clock: VirtualClock) -> None:
     async with registered(net) as (machine, names), member_of(machine, "a") as a:
         await a.heartbeat("g")
         for queues in (2, 5):
@@ -140,7 +140,7 @@ async def test_operators_are_answered_when_name_servers_know_it(net: SimNet, aut
 
 @pytest.mark.parametrize("is_cut", [True, False], ids=["black hole", "slow"])
 async def test_a_name_server_that_does_not_answer_is_waited_for_once(
-    net: SimNet, autojump_clock: MockClock, is_cut: bool
+    net: SimNet, virtual_clock: VirtualClock, is_cut: bool
 ) -> None:
     """And again when it is well."""
     async with registered(net) as (machine, names):
@@ -164,7 +164,7 @@ async def test_a_name_server_that_does_not_answer_is_waited_for_once(
 
 
 async def test_a_name_server_that_takes_brokers_and_tells_of_none_keeps_nobody_waiting(
-    net: SimNet, autojump_clock: MockClock
+    net: SimNet, virtual_clock: VirtualClock
 ) -> None:
     """Asked who else is there, it did not answer for six seconds, in which it was told of no topic."""
     known = set[str]()
@@ -188,7 +188,7 @@ async def test_a_name_server_that_takes_brokers_and_tells_of_none_keeps_nobody_w
         nursery.cancel_scope.cancel()
 
 
-async def test_one_of_two_that_is_not_there_keeps_nobody_waiting(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_one_of_two_that_is_not_there_keeps_nobody_waiting(net: SimNet, virtual_clock: VirtualClock) -> None:
     async with registered(net, "10.7.7.8:9876") as (machine, names):
         await trio.sleep(60)
         for number in range(20):
@@ -196,7 +196,7 @@ async def test_one_of_two_that_is_not_there_keeps_nobody_waiting(net: SimNet, au
             assert f"t{number}" in known_at(names)
 
 
-async def test_a_name_server_that_ends_keeps_nobody_waiting(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_name_server_that_ends_keeps_nobody_waiting(net: SimNet, virtual_clock: VirtualClock) -> None:
     names = NameServerMachine(net)
     machine = Machine(net, MASTER, {"namesrvAddr": names.where})
     async with machine.broker() as broker:
@@ -207,7 +207,7 @@ async def test_a_name_server_that_ends_keeps_nobody_waiting(net: SimNet, autojum
 
 
 async def test_brokers_that_are_name_servers_for_each_other_keep_nobody_waiting(
-    net: SimNet, autojump_clock: MockClock
+    net: SimNet, virtual_clock: VirtualClock
 ) -> None:
     """The other one is not there."""
     machine = Machine(net, MASTER, ALONE | {"namesrvAddr": f"{MASTER}:10911;10.0.0.2:10911"})
@@ -221,7 +221,7 @@ async def test_brokers_that_are_name_servers_for_each_other_keep_nobody_waiting(
 
 
 async def test_a_member_of_a_new_group_is_answered_though_topics_cannot_be_saved(
-    net: SimNet, autojump_clock: MockClock
+    net: SimNet, virtual_clock: VirtualClock
 ) -> None:
     async with registered(net) as (machine, names), member_of(machine, "a") as a:
         machine.disk.faults.hung_until = trio.current_time() + 20
@@ -234,7 +234,7 @@ async def test_a_member_of_a_new_group_is_answered_though_topics_cannot_be_saved
         await eventually(lambda: "%RETRY%g" in known_at(names))
 
 
-async def test_members_that_leave_while_they_wait_harm_nobody(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_members_that_leave_while_they_wait_harm_nobody(net: SimNet, virtual_clock: VirtualClock) -> None:
     async with registered(net) as (machine, names):
         slow_down(net, 0.3)
         async with member_of(machine, "a") as a, trio.open_nursery() as nursery:
@@ -304,7 +304,7 @@ def make(topics: TopicConfigManager, *names: str) -> None:
         topics.update_topic_config(TopicConfig(name, 1, 1))
 
 
-async def test_of_many_topics_those_are_told_that_are_new(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_of_many_topics_those_are_told_that_are_new(net: SimNet, virtual_clock: VirtualClock) -> None:
     """And all every ``registerNameServerPeriod``, as others than were told before, as it may have forgotten some."""
     async with recorded(net, [0]) as (recorder, topics):
         make(topics, *(f"old{number}" for number in range(2000)))
@@ -326,7 +326,7 @@ async def test_of_many_topics_those_are_told_that_are_new(net: SimNet, autojump_
         assert len(recorder.topics) > 2020
 
 
-async def test_topics_that_are_made_together_are_told_together(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_topics_that_are_made_together_are_told_together(net: SimNet, virtual_clock: VirtualClock) -> None:
     """Each registration is followed by a pause, in which topics gather."""
     async with recorded(net, [0]) as (recorder, topics):
         net.delays[ADDRESS, MASTER] = 0.02
@@ -341,7 +341,7 @@ async def test_topics_that_are_made_together_are_told_together(net: SimNet, auto
         assert topics.untold.numbers == {}
 
 
-async def test_a_slave_waits_for_no_name_server(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_slave_waits_for_no_name_server(net: SimNet, virtual_clock: VirtualClock) -> None:
     """They take no topics from it. Once it is master they have all that it has."""
     broker_id = [1]
     async with recorded(net, broker_id) as (recorder, topics):
@@ -361,7 +361,7 @@ async def test_a_slave_waits_for_no_name_server(net: SimNet, autojump_clock: Moc
         assert topics.untold.told.value == topics.made
 
 
-async def test_a_broker_that_ends_waits_for_no_name_server(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_broker_that_ends_waits_for_no_name_server(net: SimNet, virtual_clock: VirtualClock) -> None:
     async with recorded(net, [0]) as (_, topics):
         net.cut(ADDRESS, MASTER)
         make(topics, "t")

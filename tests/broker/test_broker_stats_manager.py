@@ -9,6 +9,7 @@ from rmqha.broker.broker_stats_manager import BrokerStatsManager
 from rmqha.broker.stats_item import DAY, HOUR, MINUTE, StatsSnapshot
 from rmqha.replication.role import Role, RoleKind
 from rmqha.store.store_stats_service import StoreStatsService
+from tests.sim.sim_clock import VirtualClock
 
 DAY_MS = 86_400_000
 
@@ -30,7 +31,7 @@ def told(stats: BrokerStatsManager, name: str, key: str, *, span: int = MINUTE) 
     return stats.snapshot(item, span, what)
 
 
-async def test_a_minutes_rate_is_that_of_its_samples(autojump_clock: MockClock) -> None:
+async def test_a_minutes_rate_is_that_of_its_samples(virtual_clock: VirtualClock) -> None:
     stats = Machine().stats
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stats.run)
@@ -53,7 +54,7 @@ async def test_a_minutes_rate_is_that_of_its_samples(autojump_clock: MockClock) 
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_counted_is_told_at_once(autojump_clock: MockClock) -> None:
+async def test_what_is_counted_is_told_at_once(virtual_clock: VirtualClock) -> None:
     """It was told with the next sample: up to ten seconds later of the minute, an hour later of the day."""
     stats = Machine().stats
     async with trio.open_nursery() as nursery:
@@ -71,7 +72,7 @@ async def test_what_is_counted_is_told_at_once(autojump_clock: MockClock) -> Non
 
 
 async def test_only_so_many_are_told_apart_and_idle_ones_go(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_stats_manager, "ITEMS_MAX", 8)
     stats = Machine().stats
@@ -89,7 +90,7 @@ async def test_only_so_many_are_told_apart_and_idle_ones_go(
         nursery.cancel_scope.cancel()
 
 
-async def test_the_totals_of_the_morning_and_of_the_one_before(autojump_clock: MockClock) -> None:
+async def test_the_totals_of_the_morning_and_of_the_one_before(virtual_clock: VirtualClock) -> None:
     machine = Machine()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(machine.stats.run)

@@ -2,7 +2,6 @@
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -10,6 +9,7 @@ from rmqha.codec.headers import PullSysFlag, UpdateConsumerOffsetRequestHeader, 
 from rmqha.codec.remoting import RemotingCommand
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_pair import Pair
+from tests.sim.sim_clock import VirtualClock
 
 GROUP = "consumers"
 
@@ -33,7 +33,7 @@ async def consumed(machine: Machine, broker: BrokerController, request: Remoting
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
 @pytest.mark.parametrize(("offset", "suspend_ms"), [(0, 0), (1, 0), (3, 0), (3, 500)], ids=str)
 async def test_only_a_master_takes_the_commit_of_a_pull(
-    code: RequestCode, offset: int, suspend_ms: int, autojump_clock: MockClock
+    code: RequestCode, offset: int, suspend_ms: int, virtual_clock: VirtualClock
 ) -> None:
     """A consumer that was sent to a slave commits there what its master has as well, and perhaps later than that."""
     pair = Pair()

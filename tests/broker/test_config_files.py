@@ -19,6 +19,7 @@ from rmqha.store.config_files import CONSUMER_OFFSET, TOPICS, ConfigFiles, encod
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.test_pair import status
 from tests.sim.journal import NodeDied
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_mount import SimMount
 from tests.sim.sim_net import SimNet
@@ -45,7 +46,7 @@ async def save_until_the_power_goes(disk: SimDisk) -> int:
     return len(TABLES)
 
 
-async def test_a_power_cut_at_any_call_leaves_the_former_table_or_the_new_one(autojump_clock: MockClock) -> None:
+async def test_a_power_cut_at_any_call_leaves_the_former_table_or_the_new_one(virtual_clock: VirtualClock) -> None:
     for crash_at in range(2, 100):  # the first call makes the directory
         disk = SimDisk()
         disk.crash_at = crash_at
@@ -61,7 +62,7 @@ async def test_a_power_cut_at_any_call_leaves_the_former_table_or_the_new_one(au
 @pytest.mark.parametrize(
     "junk", [b"", b"\0" * 100, b"{", b"[]", b'{"offsetTable":[1]}', b'{"offsetTable":{"t@g":{"0":"x"}}}']
 )
-async def test_a_file_that_is_no_table_gives_way_to_its_backup(junk: bytes, autojump_clock: MockClock) -> None:
+async def test_a_file_that_is_no_table_gives_way_to_its_backup(junk: bytes, virtual_clock: VirtualClock) -> None:
     disk = SimDisk()
     await save_until_the_power_goes(disk)
     disk.files[PATH].cache[:] = junk
@@ -71,7 +72,7 @@ async def test_a_file_that_is_no_table_gives_way_to_its_backup(junk: bytes, auto
 
 @pytest.mark.parametrize("junk", [b"", b"{", b'{"offsetTable":[1]}'])
 async def test_a_file_that_is_no_table_never_takes_the_place_of_its_backup(
-    junk: bytes, autojump_clock: MockClock
+    junk: bytes, virtual_clock: VirtualClock
 ) -> None:
     for crash_at in range(1, 100):
         disk = SimDisk()
@@ -101,7 +102,7 @@ async def test_a_file_that_is_no_table_never_takes_the_place_of_its_backup(
     [b"", b'{"topicConfigTable":[1],"offsetTable":[1]}', b'{"topicConfigTable":{"t":1},"offsetTable":{"t":1}}',
      b'{"topicConfigTable":{"t":{"perm":"x"}},"offsetTable":{"t":{"x":1}}}', b'{"dataVersion":7,"offsetTable":7}'],
 )  # fmt: skip
-async def test_no_table_prevents_the_start(name: str, junk: bytes, autojump_clock: MockClock) -> None:
+async def test_no_table_prevents_the_start(name: str, junk: bytes, virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:
         await ask(client, send_request(b"x"))
@@ -142,7 +143,7 @@ class Locked(SimMount):
 
 
 @pytest.mark.parametrize("is_missing", [False, True])
-async def test_what_a_backup_gave_is_told(autojump_clock: MockClock, *, is_missing: bool) -> None:
+async def test_what_a_backup_gave_is_told(virtual_clock: VirtualClock, *, is_missing: bool) -> None:
     """It lacks the last change: a commit, a prohibition, a deletion."""
     disk = SimDisk()
     await save_until_the_power_goes(disk)
@@ -170,7 +171,7 @@ class LockedTable(Locked):
 @pytest.mark.parametrize("what", ["stat", "open"])
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EIO])
 async def test_a_table_that_may_not_be_read_is_not_taken_for_none(
-    what: str, error: int, mount: type[Locked], autojump_clock: MockClock
+    what: str, error: int, mount: type[Locked], virtual_clock: VirtualClock
 ) -> None:
     """It was replaced by the empty one, or the backup's, with the first save after its owner was set right."""
     disk = SimDisk()
@@ -181,7 +182,7 @@ async def test_a_table_that_may_not_be_read_is_not_taken_for_none(
         ConfigFiles(locked, "/store/config").load(CONSUMER_OFFSET)
 
 
-async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(autojump_clock: MockClock) -> None:
+async def test_offsets_beyond_the_end_of_a_log_that_lost_its_tail_are_cut(virtual_clock: VirtualClock) -> None:
     """#4771: the lost offsets are given again; a group that went on behind them would never see what gets them."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:
@@ -242,7 +243,7 @@ async def test_a_large_table_is_made_for_as_long_as_everybody_else_takes(mock_cl
     assert passes < 5
 
 
-async def test_a_group_is_removed_while_the_offsets_are_saved(autojump_clock: MockClock) -> None:
+async def test_a_group_is_removed_while_the_offsets_are_saved(virtual_clock: VirtualClock) -> None:
     """By an operator (207), of a broker that has many offsets: the save is another task, and its end the broker's."""
     disk, offsets = SimDisk(), ConsumerOffsetManager()
     for number in range(2000):

@@ -5,7 +5,6 @@ from contextlib import suppress
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.tables import offset_table
 from rmqha.broker.tables.consumer_offset_manager import ENTRIES_MAX, ConsumerOffsetManager
@@ -18,6 +17,7 @@ from rmqha.codec.remoting import FRAME_SIZE_MAX, RemotingCommand
 from rmqha.errors import RemoteProtocolError
 from rmqha.replication.role import Role, RoleKind
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 
@@ -34,7 +34,7 @@ def test_a_commit_may_go_back() -> None:
 
 
 @pytest.mark.parametrize("offset", [-(2**63), 2**63 - 1])
-async def test_whatever_a_client_commits_can_be_read_again(offset: int, autojump_clock: MockClock) -> None:
+async def test_whatever_a_client_commits_can_be_read_again(offset: int, virtual_clock: VirtualClock) -> None:
     """An offset that no table may have made the whole file unreadable, and with the second save its backup, too."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
@@ -62,7 +62,7 @@ async def test_topics_and_groups_are_found_among_many(monkeypatch: pytest.Monkey
     assert len(await offsets.topics_by_group_in_turns()) == 7
 
 
-async def test_a_group_is_forgotten_in_turns(autojump_clock: MockClock) -> None:
+async def test_a_group_is_forgotten_in_turns(virtual_clock: VirtualClock) -> None:
     offsets = ConsumerOffsetManager()
     for number in range(2000):
         offsets.commit_offset("gone", f"t{number}", 0, offset=number + 1)
@@ -147,7 +147,7 @@ async def test_what_is_forgotten_gives_back_its_room(limit: str, how: str, monke
 
 
 async def test_a_slave_that_is_told_of_a_group_that_is_being_removed_forgets_the_rest_afterwards(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """What it was told then has the same stamp as the removal's begin."""
     clock = iter(range(1000, 2000))
@@ -419,7 +419,7 @@ async def test_what_came_from_the_master_counts_for_the_limit(monkeypatch: pytes
 
 @pytest.mark.parametrize("size", ["ENTRIES_MAX", "TABLE_SIZE_MAX"])
 async def test_what_fills_a_slaves_table_takes_no_room_from_its_masters(
-    size: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    size: str, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Made master, the slave would not know how far the groups are whose offsets it had no room for."""
     monkeypatch.setattr(f"rmqha.broker.tables.consumer_offset_manager.{size}", 20 if size == "ENTRIES_MAX" else 1500)
@@ -465,7 +465,7 @@ async def test_while_a_large_table_is_merged_consumers_commit(groups: int) -> No
     assert sum(map(len, offsets.to_json()["offsetTable"].values())) == entries + turns + (groups > 1)
 
 
-async def test_a_commit_back_is_there_after_a_restart(autojump_clock: MockClock) -> None:
+async def test_a_commit_back_is_there_after_a_restart(virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker() as broker, machine.client() as client:
         for number in range(5):
@@ -503,7 +503,7 @@ def test_nor_do_negative_numbers() -> None:
 
 
 async def test_who_cannot_commit_any_more_goes_on_consuming(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Java's consumers commit with each pull: one client that fills the table kept all other groups from pulling."""
     monkeypatch.setattr("rmqha.broker.tables.consumer_offset_manager.ENTRIES_MAX", 0)

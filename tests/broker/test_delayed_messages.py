@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.puts.internal_puts import InternalPuts, PutMessageResult
@@ -27,6 +26,7 @@ from rmqha.replication.role import RoleKind
 from rmqha.store.message_store import DefaultMessageStore
 from rmqha.store.status import AppendResult, PutMessageStatus
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 ALONE = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
@@ -65,7 +65,7 @@ def machine() -> Machine:
 
 
 async def test_i13_a_message_of_level_1_is_seen_after_one_second_and_before_two(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """Invariant I13."""
     async with machine.broker(), machine.client() as client:
@@ -77,7 +77,7 @@ async def test_i13_a_message_of_level_1_is_seen_after_one_second_and_before_two(
             assert await bodies(client) == [b"%d" % before for before in range(number + 1)]
 
 
-async def test_how_many_wait_is_told_of_each_level(autojump_clock: MockClock) -> None:
+async def test_how_many_wait_is_told_of_each_level(virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1", ALONE | SHORT)
     async with machine.broker() as broker, machine.client() as client:
         assert broker.schedule.waiting == {1: 0, 2: 0, 3: 0}
@@ -92,7 +92,7 @@ async def test_how_many_wait_is_told_of_each_level(autojump_clock: MockClock) ->
         assert broker.schedule.waiting == {1: 0, 2: 0, 3: 0}
 
 
-async def test_of_what_cannot_be_put_it_is_told_for_how_long_it_has_been_due(autojump_clock: MockClock) -> None:
+async def test_of_what_cannot_be_put_it_is_told_for_how_long_it_has_been_due(virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1", ALONE | SHORT)
     async with machine.broker() as broker, machine.client() as client:
         assert (await ask(client, delayed(b"x", 1))).code == ResponseCode.SUCCESS
@@ -105,7 +105,7 @@ async def test_of_what_cannot_be_put_it_is_told_for_how_long_it_has_been_due(aut
 
 
 async def test_trap_44_the_queue_offset_that_is_told_is_that_of_the_schedule_topic(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """Trap 44, as RocketMQ does: the queue is the one asked for."""
     async with machine.broker() as broker, machine.client() as client:
@@ -118,7 +118,7 @@ async def test_trap_44_the_queue_offset_that_is_told_is_that_of_the_schedule_top
         assert broker.store.get_max_offset_in_queue("t", 3) == 1
 
 
-async def test_both_records_are_those_of_rocketmq(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_both_records_are_those_of_rocketmq(machine: Machine, virtual_clock: VirtualClock) -> None:
     """Whichever broker goes on with the log delivers what the other took. WAIT is kept in them."""
     async with machine.broker() as broker, machine.client() as client:
         await ask(client, delayed(b"x", 2, queue_id=1, h="77", j="2", topic="orders"))
@@ -147,7 +147,7 @@ async def test_both_records_are_those_of_rocketmq(machine: Machine, autojump_clo
         assert [unit[2] for unit in queue.units(0, 1)] == [tags_code("tag")]
 
 
-async def test_a_level_beyond_the_highest_is_the_highest(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_level_beyond_the_highest_is_the_highest(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(**SHORT), machine.client() as client:
         for level in ("4", "2147483647", "+0009"):
             assert (await ask(client, delayed(b"x", level))).code == ResponseCode.SUCCESS
@@ -159,7 +159,7 @@ async def test_a_level_beyond_the_highest_is_the_highest(machine: Machine, autoj
         assert await bodies(client) == [b"x"] * 3
 
 
-async def test_where_it_goes_is_not_for_the_producer_to_say(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_where_it_goes_is_not_for_the_producer_to_say(machine: Machine, virtual_clock: VirtualClock) -> None:
     """REAL_TOPIC of its own made no difference to RocketMQ either."""
     async with machine.broker(), machine.client() as client:
         properties = "REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x017\x02DELAY\x011"
@@ -168,7 +168,7 @@ async def test_where_it_goes_is_not_for_the_producer_to_say(machine: Machine, au
         assert {*await bodies(client)} == {b"x"}
 
 
-async def test_how_far_each_level_is_is_told(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_how_far_each_level_is_is_told(machine: Machine, virtual_clock: VirtualClock) -> None:
     """As mqadmin brokerStatus shows it."""
     async with machine.broker(**SHORT), machine.client() as client:
         for level in (1, 1, 3):
@@ -184,19 +184,19 @@ async def test_how_far_each_level_is_is_told(machine: Machine, autojump_clock: M
         }
 
 
-async def test_a_delayed_batch_is_refused(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_delayed_batch_is_refused(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker() as broker, machine.client() as client:
         answer = await ask(client, delayed(b"", 1, batch=True))
         assert (answer.code, "send its messages singly" in (answer.remark or "")) == (13, True)
         assert broker.store.max_offset == 0
 
 
-async def test_without_levels_there_are_no_delays(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_without_levels_there_are_no_delays(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(messageDelayLevel=""), machine.client() as client:
         assert (await ask(client, delayed(b"x", 1))).code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_what_will_not_fit_later_is_refused_now(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_what_will_not_fit_later_is_refused_now(machine: Machine, virtual_clock: VirtualClock) -> None:
     """Its own topic has a longer name than the schedule topic: it would have kept all of its level waiting for ever."""
     topic = "t" * 120
     async with machine.broker(mappedFileSizeCommitLog="4096") as broker, machine.client() as client:
@@ -209,7 +209,9 @@ async def test_what_will_not_fit_later_is_refused_now(machine: Machine, autojump
         assert broker.store.get_max_offset_in_queue(topic, 0) == codes[ResponseCode.SUCCESS] > 10
 
 
-async def test_many_that_come_due_together_come_once_and_in_order(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_many_that_come_due_together_come_once_and_in_order(
+    machine: Machine, virtual_clock: VirtualClock
+) -> None:
     async with machine.broker(), machine.client() as client, trio.open_nursery() as nursery:
         for number in range(300):
             nursery.start_soon(ask, client, delayed(b"%d" % number, 1))
@@ -220,7 +222,7 @@ async def test_many_that_come_due_together_come_once_and_in_order(machine: Machi
 
 
 async def test_a_new_topic_is_saved_before_a_delayed_send_to_it_is_answered(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """RocketMQ saves it first, too: otherwise its broker would not know where to deliver the message to."""
     async with machine.broker(), machine.client() as client:
@@ -242,7 +244,7 @@ async def killed(machine: Machine, **settings: str) -> AsyncIterator[BrokerContr
     machine.disk.power_cut()
 
 
-async def test_they_outlive_a_restart_and_come_once(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_they_outlive_a_restart_and_come_once(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         for number in range(3):
             await ask(client, delayed(b"%d" % number, number + 1))
@@ -257,7 +259,7 @@ async def test_they_outlive_a_restart_and_come_once(machine: Machine, autojump_c
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("crash_after_s", [0.5, 0.99, 1.0, 1.01, 1.2, 1.4, 1.6, 2.1, 6.0, 6.5])
 async def test_no_crash_loses_a_message(
-    flush: str, crash_after_s: float, machine: Machine, autojump_clock: MockClock
+    flush: str, crash_after_s: float, machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """What was delivered shortly before may be gone from the log; then it is delivered again."""
     machine.settings["flushDiskType"] = flush
@@ -275,7 +277,7 @@ async def test_no_crash_loses_a_message(
 
 
 async def test_what_is_not_durable_yet_is_not_saved_as_delivered(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocketMQ saves it all the same, and after a loss of power the message is gone."""
     async with killed(machine, **SELDOM_FLUSHED) as broker, machine.client() as client:
@@ -290,7 +292,7 @@ async def test_what_is_not_durable_yet_is_not_saved_as_delivered(
 
 
 async def test_what_cannot_be_put_is_tried_again_and_comes_once(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with machine.broker(), machine.client() as client:
         for number in range(40):
@@ -305,7 +307,7 @@ async def test_what_cannot_be_put_is_tried_again_and_comes_once(
 
 
 async def test_what_lies_behind_a_message_that_cannot_be_put_does_not_come_again_and_again(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is put together with that one, and counts as not delivered: the next tries are that one alone."""
     put_all = InternalPuts.put_all
@@ -329,7 +331,7 @@ async def test_what_lies_behind_a_message_that_cannot_be_put_does_not_come_again
 
 
 async def test_one_that_cannot_be_put_with_others_that_are_due_is_not_counted_as_delivered(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were all due when the broker began, and so are put together."""
     put_all = InternalPuts.put_all
@@ -359,7 +361,7 @@ async def test_one_that_cannot_be_put_with_others_that_are_due_is_not_counted_as
 
 
 async def test_with_too_much_that_is_not_settled_nothing_more_is_delivered(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delay_offsets, "UNSETTLED_MAX", 2)
     monkeypatch.setattr(deliver_delayed_message, "_AT_ONCE", 1)
@@ -381,7 +383,7 @@ async def test_with_too_much_that_is_not_settled_nothing_more_is_delivered(
 
 
 @pytest.mark.parametrize("before_ms", [0, 1])
-async def test_a_clock_that_is_set_back_keeps_nobody_waiting(before_ms: int, autojump_clock: MockClock) -> None:
+async def test_a_clock_that_is_set_back_keeps_nobody_waiting(before_ms: int, virtual_clock: VirtualClock) -> None:
     """As with RocketMQ: a time further ahead than the level's delay was made by another clock.
 
     One that is as far ahead was stored in this millisecond.
@@ -408,7 +410,7 @@ async def test_a_clock_that_is_set_back_keeps_nobody_waiting(before_ms: int, aut
 
 
 async def test_a_message_that_can_go_nowhere_is_left_out_and_told_of(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No client can send it; it may lie in a log that another broker wrote."""
     async with machine.broker() as broker, machine.client() as client:
@@ -429,7 +431,7 @@ async def test_a_message_that_can_go_nowhere_is_left_out_and_told_of(
         assert broker.fence.bugs == 0
 
 
-async def test_an_offset_behind_the_queue_s_end_is_taken_back(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_an_offset_behind_the_queue_s_end_is_taken_back(machine: Machine, virtual_clock: VirtualClock) -> None:
     """The log was cut: places in its queues are given again, and what gets them is to be delivered."""
     async with machine.broker(), machine.client() as client:
         await ask(client, delayed(b"0", 1))
@@ -442,7 +444,7 @@ async def test_an_offset_behind_the_queue_s_end_is_taken_back(machine: Machine, 
 
 
 async def test_what_was_put_by_who_is_no_master_any_more_does_not_count(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next master may cut it from the log, and lay something else in its place."""
     put_all = InternalPuts.put_all
@@ -465,7 +467,7 @@ async def test_what_was_put_by_who_is_no_master_any_more_does_not_count(
 
 
 async def test_what_is_put_while_a_peer_turns_out_to_be_longer_counts(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is cut from this log: it was delivered once more when the peer's log had come."""
     put_all = InternalPuts.put_all

@@ -2,7 +2,6 @@
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec.codes import ResponseCode
@@ -14,6 +13,7 @@ from tests.broker.producers import seen
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_quorum_broker import Node as QuorumNode
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import message
 from tests.store.sparse_log import GAP
@@ -34,7 +34,7 @@ async def send(node: Node, *requests: RemotingCommand) -> None:
 
 @pytest.mark.parametrize("ending", ["kill", "cut_power"])
 @pytest.mark.parametrize("after_s", [0.3, 1.0, 1.2, 4.0, 30.0])
-async def test_the_next_leader_of_a_group_delivers_on(ending: str, after_s: float, autojump_clock: MockClock) -> None:
+async def test_the_next_leader_of_a_group_delivers_on(ending: str, after_s: float, virtual_clock: VirtualClock) -> None:
     bodies = {b"%d" % number for number in range(9)}
     async with group_of(messageDelayLevel="1s 2s 10s") as group:
         former = await group.wait_master()
@@ -55,7 +55,7 @@ async def test_the_next_leader_of_a_group_delivers_on(ending: str, after_s: floa
         assert {*await delivered((await group.wait_master()).running)} == bodies
 
 
-async def test_followers_deliver_nothing(autojump_clock: MockClock) -> None:
+async def test_followers_deliver_nothing(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         leader = await group.wait_master()
         await send(leader, delayed(b"x", 1))
@@ -65,7 +65,7 @@ async def test_followers_deliver_nothing(autojump_clock: MockClock) -> None:
             assert await delivered(node.running) == [b"x"]
 
 
-async def test_what_an_election_cuts_away_was_not_delivered(autojump_clock: MockClock) -> None:
+async def test_what_an_election_cuts_away_was_not_delivered(virtual_clock: VirtualClock) -> None:
     """The leader put it, but no majority ever had it; the bytes that come to lie in its place deliver nothing."""
     node = QuorumNode()
     async with node.broker() as (broker, quorum, client), trio.open_nursery() as nursery:
@@ -93,7 +93,7 @@ async def test_what_an_election_cuts_away_was_not_delivered(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("followed_s", [3.0, 40.0])
-async def test_a_slave_that_becomes_master_delivers_on(followed_s: float, autojump_clock: MockClock) -> None:
+async def test_a_slave_that_becomes_master_delivers_on(followed_s: float, virtual_clock: VirtualClock) -> None:
     net = SimNet()
     master, slave = Machine(net, "10.0.0.1"), Machine(net, "10.0.0.2")
     async with (

@@ -3,13 +3,13 @@
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.codec.codes import ResponseCode
 from rmqha.codec.record.layout import SCHEDULE_TOPIC
 from rmqha.codec.record.message import decode_message
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_delayed_messages import ALONE, delayed
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 MINUTES = {"messageDelayLevel": "5m 10m", "fileReservedTime": "0"}
@@ -19,7 +19,7 @@ GONE = "schedule.messages_gone"
 @pytest.mark.parametrize("count", [5, 250])
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_those_behind_them_come_when_they_are_due(
-    count: int, autojump_clock: MockClock, *, restarts: bool
+    count: int, virtual_clock: VirtualClock, *, restarts: bool
 ) -> None:
     """Whether files of the queue went with them or not: the level would stand still for ever."""
     machine = Machine(SimNet(), "10.0.0.1", ALONE | MINUTES)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables import topic_config_manager
@@ -31,6 +30,7 @@ from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_pair import Pair
 from tests.settings import topic_rules
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_disk import SimDisk
 from tests.store.helpers import dispatched, message
 
@@ -94,7 +94,7 @@ async def serving(machine: Machine, *, crash: bool = False) -> AsyncIterator[Rem
         machine.disk.kill()
 
 
-async def test_a_deleted_topic_is_gone_with_its_queues(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_deleted_topic_is_gone_with_its_queues(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with serving(machine) as client:
         await send(client, b"1", b"2")
         await pulled(client)
@@ -107,7 +107,7 @@ async def test_a_deleted_topic_is_gone_with_its_queues(machine: Machine, autojum
 
 
 async def test_the_queues_go_when_the_deletion_is_saved_though_nobody_waits_for_it(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with serving(machine) as client:
         await send(client, b"1")
@@ -120,7 +120,7 @@ async def test_the_queues_go_when_the_deletion_is_saved_though_nobody_waits_for_
 
 
 async def test_the_queues_of_all_go_whose_deletions_are_saved_together(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with serving(machine) as client:
         await send(client, b"1")
@@ -136,7 +136,7 @@ async def test_the_queues_of_all_go_whose_deletions_are_saved_together(
 
 @pytest.mark.parametrize("is_dispatched", [True, False])
 async def test_a_topic_made_again_goes_on_behind_what_the_log_still_holds(
-    machine: Machine, autojump_clock: MockClock, is_dispatched: bool
+    machine: Machine, virtual_clock: VirtualClock, is_dispatched: bool
 ) -> None:
     """No position is given twice, or slaves and rebuilt queues would take new messages for old ones."""
     async with serving(machine) as client:
@@ -150,7 +150,7 @@ async def test_a_topic_made_again_goes_on_behind_what_the_log_still_holds(
 
 
 async def test_what_another_broker_deleted_may_end_within_a_record_of_this_log(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """Its log ended there, with another tail: dispatch stopped for good at what was called a corrupt record."""
     async with machine.broker() as broker, machine.client() as client:
@@ -169,7 +169,7 @@ async def test_what_another_broker_deleted_may_end_within_a_record_of_this_log(
 @pytest.mark.parametrize("lost", ["nothing", "queues", "queue ends"])
 @pytest.mark.parametrize("crash", [True, False])
 async def test_what_was_deleted_stays_so_when_the_queues_are_built_again(
-    machine: Machine, autojump_clock: MockClock, lost: str, crash: bool
+    machine: Machine, virtual_clock: VirtualClock, lost: str, crash: bool
 ) -> None:
     async with serving(machine, crash=crash) as client:
         await send(client, b"old", b"older")
@@ -190,7 +190,7 @@ async def test_what_was_deleted_stays_so_when_the_queues_are_built_again(
 
 @pytest.mark.parametrize("numbers", [(0, 1, 2, 3, 4, 0, 1), (0, 1, 5, 0, 1), (0, 2**61, 0, 1), (0, -1, 0, 1)])
 async def test_so_it_does_where_a_rocketmq_master_had_begun_it_again(
-    machine: Machine, autojump_clock: MockClock, numbers: tuple[int, ...]
+    machine: Machine, virtual_clock: VirtualClock, numbers: tuple[int, ...]
 ) -> None:
     """Hidden messages came back in the places of new ones, which nobody was given, and the queue stopped."""
     async with running_broker(machine) as controller:
@@ -234,7 +234,7 @@ async def send_raw(store: DefaultMessageStore, *numbers: int) -> None:
 
 @pytest.mark.parametrize("crash", [True, False])
 async def test_a_topic_that_is_only_deleted_does_not_come_back(
-    machine: Machine, autojump_clock: MockClock, crash: bool
+    machine: Machine, virtual_clock: VirtualClock, crash: bool
 ) -> None:
     async with serving(machine, crash=crash) as client:
         await send(client, b"old")
@@ -246,7 +246,7 @@ async def test_a_topic_that_is_only_deleted_does_not_come_back(
 
 
 async def test_a_group_that_has_not_committed_begins_where_a_topic_made_again_does(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """As in a queue that begins at 0; told that nothing is found, its clients begin at the end."""
     async with serving(machine) as client:
@@ -261,7 +261,7 @@ async def test_a_group_that_has_not_committed_begins_where_a_topic_made_again_do
         assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, {"offset": "2"})
 
 
-async def test_a_held_pull_of_a_topic_that_is_deleted_is_told_so(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_held_pull_of_a_topic_that_is_deleted_is_told_so(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with serving(machine) as client:
         await send(client, b"1")
         codes: list[int] = []
@@ -276,7 +276,9 @@ async def test_a_held_pull_of_a_topic_that_is_deleted_is_told_so(machine: Machin
         assert codes == [ResponseCode.TOPIC_NOT_EXIST]
 
 
-async def test_a_held_pull_gets_what_comes_to_the_topic_made_again(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_held_pull_gets_what_comes_to_the_topic_made_again(
+    machine: Machine, virtual_clock: VirtualClock
+) -> None:
     async with serving(machine) as client:
         await send(client, b"1")
         answers: list[RemotingCommand] = []
@@ -293,7 +295,7 @@ async def test_a_held_pull_gets_what_comes_to_the_topic_made_again(machine: Mach
 
 
 async def test_queues_that_the_topic_has_no_more_are_deleted_with_it(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with serving(machine) as client:
         assert (await ask(client, update_request(queues=4))).code == ResponseCode.SUCCESS
@@ -307,7 +309,7 @@ async def test_queues_that_the_topic_has_no_more_are_deleted_with_it(
 
 
 async def test_so_is_what_lies_in_one_that_is_only_read_and_is_not_visible_yet(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queue that takes no more messages is still the topic's, though nothing of it has been dispatched."""
     settings = {"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "1000"}
@@ -328,7 +330,7 @@ async def test_so_is_what_lies_in_one_that_is_only_read_and_is_not_visible_yet(
         assert (await pulled(client, 1, queue_id=3))[2] == [b"2"]
 
 
-async def test_a_slave_deletes_what_its_master_did(autojump_clock: MockClock) -> None:
+async def test_a_slave_deletes_what_its_master_did(virtual_clock: VirtualClock) -> None:
     pair = Pair()
     async with pair.running(), pair.master.client() as client:
         await send(client, b"old", b"older")
@@ -346,7 +348,7 @@ async def test_a_slave_deletes_what_its_master_did(autojump_clock: MockClock) ->
             assert await pulled(other, 2) == (ResponseCode.SUCCESS, 3, [b"new"])
 
 
-async def test_a_slave_that_begins_later_has_nothing_of_a_deleted_topic(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_begins_later_has_nothing_of_a_deleted_topic(virtual_clock: VirtualClock) -> None:
     pair = Pair()
     async with pair.master.broker(brokerRole="ASYNC_MASTER"), pair.master.client() as client:
         await send(client, b"old")
@@ -357,7 +359,7 @@ async def test_a_slave_that_begins_later_has_nothing_of_a_deleted_topic(autojump
             assert await pulled(other, 1) == (ResponseCode.SUCCESS, 2, [b"new"])
 
 
-async def test_a_store_with_a_deleted_topic_is_good(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_store_with_a_deleted_topic_is_good(machine: Machine, virtual_clock: VirtualClock) -> None:
     """As `rmqha log verify` looks at it."""
     async with serving(machine) as client:
         await send(client, b"old", b"older")
@@ -375,7 +377,7 @@ async def test_a_store_with_a_deleted_topic_is_good(machine: Machine, autojump_c
     assert verify_queues(disk, *places).problems
 
 
-async def test_a_deleted_topic_stays_so_with_the_next_leader(autojump_clock: MockClock) -> None:
+async def test_a_deleted_topic_stays_so_with_the_next_leader(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(*[b"%d" % number for number in range(8)])
         master = await group.wait_master()
@@ -395,13 +397,13 @@ async def test_a_deleted_topic_stays_so_with_the_next_leader(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster", "no/topic", ""])
-async def test_some_topics_are_nobodys_to_change(machine: Machine, autojump_clock: MockClock, topic: str) -> None:
+async def test_some_topics_are_nobodys_to_change(machine: Machine, virtual_clock: VirtualClock, topic: str) -> None:
     async with serving(machine) as client:
         for request in (delete_request(topic), update_request(topic)):
             assert (await ask(client, request)).code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_a_slaves_topics_are_its_masters(autojump_clock: MockClock) -> None:
+async def test_a_slaves_topics_are_its_masters(virtual_clock: VirtualClock) -> None:
     pair = Pair()
     async with pair.running(), pair.slave.client() as client:
         for request in (delete_request(), update_request()):
@@ -410,7 +412,7 @@ async def test_a_slaves_topics_are_its_masters(autojump_clock: MockClock) -> Non
 
 
 async def test_a_topic_that_an_operator_makes_is_durable_when_that_is_answered(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with serving(machine, crash=True) as client:
         assert (await ask(client, update_request("made", queues=3, fields={"perm": "4"}))).code == ResponseCode.SUCCESS
@@ -423,7 +425,7 @@ async def test_a_topic_that_an_operator_makes_is_durable_when_that_is_answered(
     "fields", [{"readQueueNums": "0"}, {"writeQueueNums": "70000"}, {"perm": "16"}, {"topicFilterType": "x"}]
 )
 async def test_no_topic_is_made_that_cannot_be(
-    machine: Machine, autojump_clock: MockClock, fields: dict[str, str]
+    machine: Machine, virtual_clock: VirtualClock, fields: dict[str, str]
 ) -> None:
     async with serving(machine) as client:
         assert (await ask(client, update_request(fields=fields))).code == ResponseCode.SYSTEM_ERROR

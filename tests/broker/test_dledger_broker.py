@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.record.message import decode_message
@@ -20,6 +19,7 @@ from rmqha.remoting.client import open_remoting_client
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.dledger_brokers import TOPIC, BrokerGroup, Node, shown_by
 from tests.broker.machines import ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.store.helpers import Clock, message, put, running
 
 
@@ -44,7 +44,7 @@ def bodies(count: int, prefix: str = "") -> list[bytes]:
     return [f"{prefix}{number}".encode() for number in range(count)]
 
 
-async def test_send_ok_means_that_a_majority_has_it(autojump_clock: MockClock) -> None:
+async def test_send_ok_means_that_a_majority_has_it(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(*bodies(20))
         master = await group.wait_master()
@@ -55,7 +55,7 @@ async def test_send_ok_means_that_a_majority_has_it(autojump_clock: MockClock) -
         assert sorted(await group.consume(count=20)) == sorted(bodies(20))
 
 
-async def test_without_a_majority_nothing_is_acknowledged_nor_seen(autojump_clock: MockClock) -> None:
+async def test_without_a_majority_nothing_is_acknowledged_nor_seen(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         master = await group.wait_master()
         for node in group.nodes.values():
@@ -69,7 +69,7 @@ async def test_without_a_majority_nothing_is_acknowledged_nor_seen(autojump_cloc
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def test_one_that_waits_when_its_leader_loses_the_others_is_told_so(autojump_clock: MockClock) -> None:
+async def test_one_that_waits_when_its_leader_loses_the_others_is_told_so(virtual_clock: VirtualClock) -> None:
     async with group_of(maxWaitAckTimeMs="60000") as group:
         master, answers = await group.wait_master(), list[RemotingCommand]()
         for node in group.nodes.values():
@@ -87,7 +87,7 @@ async def test_one_that_waits_when_its_leader_loses_the_others_is_told_so(autoju
             assert "send it again" in (answers[0].remark or "")
 
 
-async def test_a_late_majority_is_no_flush_slave_timeout(autojump_clock: MockClock) -> None:
+async def test_a_late_majority_is_no_flush_slave_timeout(virtual_clock: VirtualClock) -> None:
     """Spec: dledger §6.6: a status that producers take for stored is not what is known."""
     async with group_of(maxWaitAckTimeMs="50") as group:
         master = await group.wait_master()
@@ -98,7 +98,7 @@ async def test_a_late_majority_is_no_flush_slave_timeout(autojump_clock: MockClo
         assert (answer.code, "no majority" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
-async def test_what_is_sent_back_without_a_majority_is_not_told_to_be_stored(autojump_clock: MockClock) -> None:
+async def test_what_is_sent_back_without_a_majority_is_not_told_to_be_stored(virtual_clock: VirtualClock) -> None:
     """The consumer would count it as consumed; told this, it sends the message itself."""
     async with group_of(maxWaitAckTimeMs="100") as group:
         master = await group.wait_master()
@@ -115,7 +115,7 @@ async def test_what_is_sent_back_without_a_majority_is_not_told_to_be_stored(aut
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "OS_PAGECACHE_BUSY")
 
 
-async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: MockClock) -> None:
+async def test_followers_refuse_at_once_and_name_the_master(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(*bodies(8))
         master = await group.wait_master()
@@ -142,7 +142,7 @@ async def test_followers_refuse_at_once_and_name_the_master(autojump_clock: Mock
 
 
 async def test_a_leader_that_cannot_read_its_log_for_a_moment_takes_over_later(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No descriptor was left, say: the broker ended, and so did the next one that was elected."""
     failures_left, learn = 0, DefaultMessageStore.recover_topic_queue_table
@@ -163,7 +163,7 @@ async def test_a_leader_that_cannot_read_its_log_for_a_moment_takes_over_later(
 
 
 async def test_a_leader_whose_log_is_damaged_lets_another_take_over(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of its index is missing, say: the broker ended."""
     learn, damaged = DefaultMessageStore.recover_topic_queue_table, list[DefaultMessageStore]()
@@ -184,7 +184,9 @@ async def test_a_leader_whose_log_is_damaged_lets_another_take_over(
 
 
 @pytest.mark.parametrize("how", ["kill", "cut_power"])
-async def test_a_producer_goes_on_with_the_next_leader_and_nothing_is_lost(autojump_clock: MockClock, how: str) -> None:
+async def test_a_producer_goes_on_with_the_next_leader_and_nothing_is_lost(
+    virtual_clock: VirtualClock, how: str
+) -> None:
     async with group_of() as group:
         for turn in range(4):
             master = await group.wait_master()
@@ -202,7 +204,7 @@ async def test_a_producer_goes_on_with_the_next_leader_and_nothing_is_lost(autoj
 
 
 async def test_a_tail_that_no_majority_had_goes_and_its_place_in_the_queue_is_another_s(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     async with group_of() as group:
         await group.send(*bodies(5))
@@ -227,7 +229,7 @@ async def test_a_tail_that_no_majority_had_goes_and_its_place_in_the_queue_is_an
         assert sorted(shown) == sorted([*bodies(5), *bodies(5, "new-")])
 
 
-async def test_a_leader_is_master_only_when_what_it_inherited_is_seen(autojump_clock: MockClock) -> None:
+async def test_a_leader_is_master_only_when_what_it_inherited_is_seen(virtual_clock: VirtualClock) -> None:
     """Spec: dledger §6.5, §7.4: an idle new leader commits it by an entry of its own, which is in no queue."""
     async with group_of() as group:
         await group.send(*bodies(10))
@@ -240,7 +242,7 @@ async def test_a_leader_is_master_only_when_what_it_inherited_is_seen(autojump_c
         assert topics == {"t"}
 
 
-async def test_a_clean_stop_and_start_of_all_goes_on_where_it_was(autojump_clock: MockClock) -> None:
+async def test_a_clean_stop_and_start_of_all_goes_on_where_it_was(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(*bodies(10))
         await group.wait_same()
@@ -253,7 +255,7 @@ async def test_a_clean_stop_and_start_of_all_goes_on_where_it_was(autojump_clock
         assert sorted(await group.wait_same()) == sorted(bodies(11))
 
 
-async def test_followers_have_topics_and_offsets_from_the_leader(autojump_clock: MockClock) -> None:
+async def test_followers_have_topics_and_offsets_from_the_leader(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(b"0")
         master = await group.wait_master()
@@ -273,7 +275,7 @@ async def test_followers_have_topics_and_offsets_from_the_leader(autojump_clock:
         assert all(one.topics.select("t") == topic for one in followers)
 
 
-async def test_a_preferred_leader_takes_over_and_producers_go_on(autojump_clock: MockClock) -> None:
+async def test_a_preferred_leader_takes_over_and_producers_go_on(virtual_clock: VirtualClock) -> None:
     async with group_of(preferredLeaderId="n2") as group:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(group.send, *bodies(100))
@@ -281,7 +283,7 @@ async def test_a_preferred_leader_takes_over_and_producers_go_on(autojump_clock:
         assert set(group.sent) <= set(await group.wait_same())
 
 
-async def test_a_client_cannot_append_what_is_no_message(autojump_clock: MockClock) -> None:
+async def test_a_client_cannot_append_what_is_no_message(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         peers = {name: f"{address}:20911" for name, address in group.addresses.items()}
         async with open_dledger_client(group="g", peers=peers, network=group.net.host("10.7.7.7").mount()) as client:
@@ -290,7 +292,7 @@ async def test_a_client_cannot_append_what_is_no_message(autojump_clock: MockClo
         assert await group.wait_same() == [b"0"]
 
 
-async def test_a_group_of_one_serves_its_log(autojump_clock: MockClock) -> None:
+async def test_a_group_of_one_serves_its_log(virtual_clock: VirtualClock) -> None:
     async with group_of(1) as group:
         await group.send(*bodies(3))
         await group.nodes["n0"].stop()
@@ -299,7 +301,7 @@ async def test_a_group_of_one_serves_its_log(autojump_clock: MockClock) -> None:
         assert sorted(await group.wait_same()) == sorted(bodies(4))
 
 
-async def test_a_disk_that_fails_costs_a_leader_its_leadership_and_no_message(autojump_clock: MockClock) -> None:
+async def test_a_disk_that_fails_costs_a_leader_its_leadership_and_no_message(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(*bodies(3))
         former = await group.wait_master()
@@ -314,7 +316,7 @@ async def test_a_disk_that_fails_costs_a_leader_its_leadership_and_no_message(au
         assert set(group.sent) <= set(await group.consume(count=len(shown_by(master.running))))
 
 
-async def test_a_master_whose_disk_is_full_lets_another_be_master(autojump_clock: MockClock) -> None:
+async def test_a_master_whose_disk_is_full_lets_another_be_master(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(*bodies(3))
         former = await group.wait_master()
@@ -329,7 +331,7 @@ async def test_a_master_whose_disk_is_full_lets_another_be_master(autojump_clock
 
 
 async def test_a_master_that_cannot_make_its_queues_files_lets_another_be_master(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It refuses every send until it can dispatch again."""
     async with group_of() as group:
@@ -343,7 +345,7 @@ async def test_a_master_that_cannot_make_its_queues_files_lets_another_be_master
         assert group.masters != [former.name]
 
 
-async def test_who_cannot_dispatch_does_not_lead(autojump_clock: MockClock) -> None:
+async def test_who_cannot_dispatch_does_not_lead(virtual_clock: VirtualClock) -> None:
     """Its log is good, and goes on counting; what it took nobody would see."""
     async with group_of() as group:
         await group.send(*bodies(3))
@@ -362,7 +364,7 @@ async def a_classic_broker_was_on(node: Node, *old: bytes) -> None:
         await put(store, *[message(body, topic=TOPIC) for body in old])
 
 
-async def test_a_group_goes_on_behind_the_log_of_a_classic_broker(autojump_clock: MockClock) -> None:
+async def test_a_group_goes_on_behind_the_log_of_a_classic_broker(virtual_clock: VirtualClock) -> None:
     """Its leader dies, one is started again, and consumers read all of it in order."""
     old = [b"old-%d" % number + b"." * 1000 for number in range(100)]
     async with group_of(start=False) as group:
@@ -389,7 +391,7 @@ async def test_a_group_goes_on_behind_the_log_of_a_classic_broker(autojump_clock
 
 @pytest.mark.parametrize("theirs", [(), (b"another",), (b"1", b"2", b"3")])
 async def test_who_lacks_the_old_log_of_the_others_follows_nobody(
-    autojump_clock: MockClock, theirs: tuple[bytes, ...]
+    virtual_clock: VirtualClock, theirs: tuple[bytes, ...]
 ) -> None:
     """It would lead some day, and its consumers would never see those messages."""
     async with group_of(start=False) as group:
@@ -408,7 +410,7 @@ async def test_who_lacks_the_old_log_of_the_others_follows_nobody(
 
 
 async def test_a_group_whose_first_leader_has_another_old_log_stores_nothing_until_that_is_stopped(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     async with group_of(start=False, minVoteIntervalMs="5000", maxVoteIntervalMs="6000") as group:
         for name, has in (("n0", (b"1", b"2")), ("n1", (b"1", b"2")), ("n2", (b"1",))):

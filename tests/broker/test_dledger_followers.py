@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
 from rmqha.broker.master_link import MasterLink
@@ -28,6 +27,7 @@ from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.machines import send_request
 from tests.broker.test_dledger_broker import asked, bodies, group_of
 from tests.broker.test_pair import status
+from tests.sim.sim_clock import VirtualClock
 
 SOON_S = 3
 
@@ -52,7 +52,7 @@ async def followers_of(group: BrokerGroup) -> list[Node]:
     return followers
 
 
-async def test_a_follower_whose_disk_is_full_stores_nothing_until_it_has_room(autojump_clock: MockClock) -> None:
+async def test_a_follower_whose_disk_is_full_stores_nothing_until_it_has_room(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(b"0")
         follower = (await followers_of(group))[0]
@@ -67,7 +67,7 @@ async def test_a_follower_whose_disk_is_full_stores_nothing_until_it_has_room(au
         assert follower.replication.facts()["dledger"]["lacks"] == 0
 
 
-async def test_a_follower_without_room_serves_what_it_holds(autojump_clock: MockClock) -> None:
+async def test_a_follower_without_room_serves_what_it_holds(virtual_clock: VirtualClock) -> None:
     """As a slave: it was "failed", though nobody has to do more than make room, and ready."""
     async with group_of() as group:
         await group.send(b"0")
@@ -87,7 +87,7 @@ async def test_a_follower_without_room_serves_what_it_holds(autojump_clock: Mock
         assert (await judged(follower)).level == "ok"
 
 
-async def test_who_has_no_leader_says_so_and_lacks_nothing_that_it_knows_of(autojump_clock: MockClock) -> None:
+async def test_who_has_no_leader_says_so_and_lacks_nothing_that_it_knows_of(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(b"0")
         alone, other = await followers_of(group)
@@ -103,7 +103,7 @@ async def test_who_has_no_leader_says_so_and_lacks_nothing_that_it_knows_of(auto
         assert alone.replication.facts()["dledger"]["lacks"] == 0
 
 
-async def test_another_leader_is_followed_though_there_was_one_all_the_time(autojump_clock: MockClock) -> None:
+async def test_another_leader_is_followed_though_there_was_one_all_the_time(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(b"0")
         one, other = await followers_of(group)
@@ -118,7 +118,7 @@ async def test_another_leader_is_followed_though_there_was_one_all_the_time(auto
 
 
 async def test_who_finds_a_leader_too_late_does_not_follow_it(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find, found = DLedgerTables.find_broker, trio.Event()
 
@@ -147,7 +147,7 @@ async def test_who_finds_a_leader_too_late_does_not_follow_it(
 
 
 async def test_a_name_server_that_names_a_former_master_is_not_believed(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader of RocketMQ's does not say where its broker is."""
     metadata, seen = DLedgerClient.metadata, list[str]()
@@ -178,7 +178,7 @@ async def test_a_name_server_that_names_a_former_master_is_not_believed(
         assert set(seen) <= {"", right}
 
 
-async def test_followers_learn_where_queues_ended_whose_messages_are_gone(autojump_clock: MockClock) -> None:
+async def test_followers_learn_where_queues_ended_whose_messages_are_gone(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(b"0")
         master, late = await group.wait_master(), (await followers_of(group))[0]
@@ -191,7 +191,7 @@ async def test_followers_learn_where_queues_ended_whose_messages_are_gone(autoju
 
 
 async def test_a_log_that_begins_anew_while_its_leader_is_asked_where_queues_ended_asks_again(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer was about what lay before the old beginning: places in queues would be given a second time."""
     run, asked = QueueEndsClient.run, list[QueueEndsClient]()
@@ -214,7 +214,7 @@ async def test_a_log_that_begins_anew_while_its_leader_is_asked_where_queues_end
 
 
 async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It replicates all the same, and may be the next leader: consumers would begin anew."""
     check_group, is_reached = MasterLink.check_group, False
@@ -238,7 +238,7 @@ async def test_a_follower_says_what_it_could_not_get_from_its_leader_s_broker(
 
 
 async def test_a_follower_that_has_its_leader_s_listen_port_for_a_member_s_says_so(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said that the address of its leader's broker is unknown, and sent an operator to namesrvAddr."""
     async with group_of() as group:
@@ -258,7 +258,7 @@ async def test_a_follower_that_has_its_leader_s_listen_port_for_a_member_s_says_
 
 
 async def test_followers_follow_tables_if_they_find_the_leader_s_broker(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else clients are told of topics that the log alone knows."""
     metadata, is_there = DLedgerClient.metadata, False
@@ -278,7 +278,7 @@ async def test_followers_follow_tables_if_they_find_the_leader_s_broker(
         assert not group.nodes[group.masters[0]].replication.follows_tables
 
 
-async def test_who_begins_anew_learns_where_queues_ended_that_it_never_had(autojump_clock: MockClock) -> None:
+async def test_who_begins_anew_learns_where_queues_ended_that_it_never_had(virtual_clock: VirtualClock) -> None:
     """A disk that was full for so long that the leader has deleted meanwhile what this follower lacks."""
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
         master, late = await group.wait_master(), (await followers_of(group))[0]
@@ -302,7 +302,7 @@ async def test_who_begins_anew_learns_where_queues_ended_that_it_never_had(autoj
         await group.wait(lambda: late.running.store.queues.range_of("rare", 0) == (10, 10), limit_s=SOON_S)
 
 
-async def test_a_stop_leaves_all_durable_and_the_checkpoint_says_so(autojump_clock: MockClock) -> None:
+async def test_a_stop_leaves_all_durable_and_the_checkpoint_says_so(virtual_clock: VirtualClock) -> None:
     """Its start shows what was committed before it has a leader."""
     async with group_of(dledgerAck="written", flushFileInterval="5000") as group:
         await group.send(*bodies(10))
@@ -317,7 +317,7 @@ async def test_a_stop_leaves_all_durable_and_the_checkpoint_says_so(autojump_clo
 
 
 async def test_a_leader_that_tells_the_address_of_another_is_told_of(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where brokerIP1 was copied with the file: followers waited for ever for a master that was another, or they."""
     async with group_of() as group:

@@ -2,11 +2,11 @@
 
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_dledger_followers import followers_of, judged
+from tests.sim.sim_clock import VirtualClock
 
 _SETTLED_S = 30
 """Tables are taken over, saved and noted."""
@@ -27,7 +27,7 @@ async def start_again(group: BrokerGroup, *nodes: Node, gone: str) -> list[dict[
     return [dict(entry) for entry in logs if entry["event"].startswith("config_file.")]
 
 
-async def test_members_that_all_lost_their_tables_say_so_until_their_next_start(autojump_clock: MockClock) -> None:
+async def test_members_that_all_lost_their_tables_say_so_until_their_next_start(virtual_clock: VirtualClock) -> None:
     """All were "ok", and groups without an offset: their consumers began anew."""
     async with group_of() as group:
         await group.send(b"0")
@@ -46,7 +46,7 @@ async def test_members_that_all_lost_their_tables_say_so_until_their_next_start(
         assert [(await judged(node)).level for node in members] == ["ok"] * 3
 
 
-async def test_a_follower_that_lost_its_tables_has_its_leaders_and_says_so(autojump_clock: MockClock) -> None:
+async def test_a_follower_that_lost_its_tables_has_its_leaders_and_says_so(virtual_clock: VirtualClock) -> None:
     async with group_of() as group:
         await group.send(b"0")
         (await group.wait_master()).running.offsets.commit_offset("g", "t", 0, offset=1)
@@ -60,7 +60,7 @@ async def test_a_follower_that_lost_its_tables_has_its_leaders_and_says_so(autoj
         assert (await judged(other)).level == "ok"
 
 
-async def test_a_member_that_begins_empty_has_lost_no_tables(autojump_clock: MockClock) -> None:
+async def test_a_member_that_begins_empty_has_lost_no_tables(virtual_clock: VirtualClock) -> None:
     """A new one, or one that was emptied: its log comes from its leader, and then its tables."""
     async with group_of() as group:
         await group.send(b"0")
@@ -75,7 +75,7 @@ async def test_a_member_that_begins_empty_has_lost_no_tables(autojump_clock: Moc
 
 
 async def test_a_new_group_that_is_started_again_before_anything_was_sent_has_lost_none(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     async with group_of() as group:
         for node in group.nodes.values():

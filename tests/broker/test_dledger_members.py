@@ -3,15 +3,15 @@
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.cli.dledger_status import ask_members
 from rmqha.dledger.dledger_client import open_dledger_client
 from rmqha.errors import ConfigError
 from tests.broker.test_dledger_broker import group_of
+from tests.sim.sim_clock import VirtualClock
 
 
-async def test_brokers_with_each_other_s_ids_do_not_start(autojump_clock: MockClock) -> None:
+async def test_brokers_with_each_other_s_ids_do_not_start(virtual_clock: VirtualClock) -> None:
     """They began empty, elected one of them, and what a majority had acknowledged was out of service."""
     async with group_of() as group:
         await group.send(*(b"%d" % number for number in range(10)))
@@ -27,7 +27,7 @@ async def test_brokers_with_each_other_s_ids_do_not_start(autojump_clock: MockCl
         assert len(await group.wait_same()) == 10
 
 
-async def test_a_member_may_begin_empty(autojump_clock: MockClock) -> None:
+async def test_a_member_may_begin_empty(virtual_clock: VirtualClock) -> None:
     """As one that is rebuilt: what it has of its broker tells nothing of another member."""
     async with group_of() as group:
         await group.send(b"0")
@@ -39,7 +39,7 @@ async def test_a_member_may_begin_empty(autojump_clock: MockClock) -> None:
         assert await group.wait_same() == [b"0"]
 
 
-async def test_the_group_is_told_of_segments_that_a_broker_s_full_disk_cost(autojump_clock: MockClock) -> None:
+async def test_the_group_is_told_of_segments_that_a_broker_s_full_disk_cost(virtual_clock: VirtualClock) -> None:
     """It was told by that broker alone: `rmqha dledger status` was ok."""
     async with group_of() as group:
         await group.send(b"0")
@@ -52,7 +52,7 @@ async def test_the_group_is_told_of_segments_that_a_broker_s_full_disk_cost(auto
         assert told == {"n0": 5, "n1": None, "n2": None}
 
 
-async def test_a_member_that_is_rebuilt_from_a_damaged_leader_says_so(autojump_clock: MockClock) -> None:
+async def test_a_member_that_is_rebuilt_from_a_damaged_leader_says_so(virtual_clock: VirtualClock) -> None:
     """It took and acknowledged the damaged record without a word, in place of the sound one that it had."""
     async with group_of() as group:
         await group.send(*(b"body %d" % number for number in range(10)))

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.slave_synchronize import SlaveSynchronize
@@ -14,6 +13,7 @@ from tests.broker.dledger_brokers import TOPIC, BrokerGroup, Node
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_dledger_followers import followers_of
 from tests.broker.test_dledger_takeover import hand_over, let_lead_first
+from tests.sim.sim_clock import VirtualClock
 
 CLIENT = "10.9.9.9:1"
 
@@ -38,7 +38,7 @@ async def set_back_and_delete(master: Node) -> None:
 
 
 async def test_a_group_of_consumers_that_was_set_back_or_deleted_is_so_for_the_next_master(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """It went on where it had been before, and passed over what it was to read again."""
     async with group_of() as group:
@@ -53,7 +53,7 @@ async def test_a_group_of_consumers_that_was_set_back_or_deleted_is_so_for_the_n
         assert offsets_of(group, "deleted") == [None, None, None]
 
 
-async def test_so_it_is_for_one_that_was_away_meanwhile(autojump_clock: MockClock) -> None:
+async def test_so_it_is_for_one_that_was_away_meanwhile(virtual_clock: VirtualClock) -> None:
     """It had on its disk where they were before, kept that, and had all others take it over when it led."""
     async with group_of() as group:
         master, away = await commit(group, "set_back", "deleted"), (await followers_of(group))[0]
@@ -71,7 +71,7 @@ async def test_so_it_is_for_one_that_was_away_meanwhile(autojump_clock: MockCloc
 
 
 async def test_tables_of_one_that_was_away_do_not_become_those_of_all_when_all_are_started(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """What others had found on their disks was taken for as old as its own, though theirs was of today."""
     async with group_of() as group:
@@ -90,7 +90,7 @@ async def test_tables_of_one_that_was_away_do_not_become_those_of_all_when_all_a
         assert offsets_of(group, "deleted") == [None, None, None]
 
 
-async def test_so_it_is_for_one_that_only_the_next_master_tells(autojump_clock: MockClock) -> None:
+async def test_so_it_is_for_one_that_only_the_next_master_tells(virtual_clock: VirtualClock) -> None:
     """It had asked the one before for the last time before that was told."""
     async with group_of() as group:
         master = await commit(group, "set_back", "deleted")
@@ -104,7 +104,7 @@ async def test_so_it_is_for_one_that_only_the_next_master_tells(autojump_clock: 
         assert offsets_of(group, "deleted") == [None, None, None]
 
 
-async def test_what_clients_told_a_follower_alone_stays(autojump_clock: MockClock) -> None:
+async def test_what_clients_told_a_follower_alone_stays(virtual_clock: VirtualClock) -> None:
     """While nobody led, as clients do that do not find a master."""
     async with group_of() as group:
         master, follower = await commit(group, "on"), (await followers_of(group))[0]
@@ -117,7 +117,7 @@ async def test_what_clients_told_a_follower_alone_stays(autojump_clock: MockCloc
         assert offsets_of(group, "on") == [7, 7, 7]
 
 
-async def test_a_process_in_a_master_s_place_takes_nothing_away(autojump_clock: MockClock) -> None:
+async def test_a_process_in_a_master_s_place_takes_nothing_away(virtual_clock: VirtualClock) -> None:
     """It answers before the group knows that the master is gone, and has no more than what is on its disk."""
     async with group_of() as group:
         master, follower = await commit(group, "on"), (await followers_of(group))[0]
@@ -130,7 +130,7 @@ async def test_a_process_in_a_master_s_place_takes_nothing_away(autojump_clock: 
 
 
 async def test_a_leader_that_stood_still_waits_for_one_that_did_not(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That was busy, or starting, for more than a second: what two of three had acknowledged was gone."""
     ask, is_ready = MasterLink.ask_tables_origin, False
@@ -163,7 +163,7 @@ async def test_a_leader_that_stood_still_waits_for_one_that_did_not(
 
 
 async def test_a_leader_waits_for_what_the_one_before_is_slow_to_tell(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Large tables take seconds; the topics alone were taken over."""
     synchronize = SlaveSynchronize.synchronize
@@ -183,7 +183,7 @@ async def test_a_leader_waits_for_what_the_one_before_is_slow_to_tell(
 
 @pytest.mark.parametrize(("is_majority", "limit_s"), [(False, 2), (True, 6)])
 async def test_but_not_for_ever_for_one_that_does_not_answer(
-    is_majority: bool, limit_s: float, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    is_majority: bool, limit_s: float, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says what may be missing."""
     ask = MasterLink.ask_tables_origin

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.master_link import MasterLink
 from rmqha.broker.slave_synchronize import SlaveSynchronize
@@ -14,6 +13,7 @@ from tests.broker.dledger_brokers import Node
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_dledger_followers import followers_of
 from tests.broker.test_dledger_takeover import hand_over
+from tests.sim.sim_clock import VirtualClock
 
 
 def origin_of(node: Node) -> tuple[int, str]:
@@ -23,7 +23,7 @@ def origin_of(node: Node) -> tuple[int, str]:
 
 
 async def test_a_follower_has_the_tables_of_who_led_before_until_it_has_those_of_the_next(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who leads next would take them for newer than they are, and pass over newer ones that others have."""
     run, may_take = SlaveSynchronize.run, trio.Event()
@@ -47,7 +47,7 @@ async def test_a_follower_has_the_tables_of_who_led_before_until_it_has_those_of
 
 
 async def test_how_long_the_master_of_another_term_had_been_one_says_nothing_of_this_term(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """One that was restarted tells what its disk says, which may be from long before."""
     async with group_of() as group:
@@ -63,7 +63,7 @@ async def test_how_long_the_master_of_another_term_had_been_one_says_nothing_of_
 
 @pytest.mark.parametrize("is_silent", [True, False])
 async def test_who_heard_no_majority_before_it_is_master_says_that_its_tables_may_be_old(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
 ) -> None:
     """All have been killed: a former master may be among those that vote, and do not tell whose tables they have."""
 

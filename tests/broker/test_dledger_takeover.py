@@ -6,7 +6,6 @@ from copy import deepcopy
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.dledger.dledger_replication import DLedgerReplication
 from rmqha.broker.dledger.dledger_tables import DLedgerTables
@@ -26,6 +25,7 @@ from tests.broker.dledger_brokers import BrokerGroup, Node
 from tests.broker.machines import send_request
 from tests.broker.test_dledger_broker import asked, group_of
 from tests.broker.test_dledger_followers import followers_of, ledger_of
+from tests.sim.sim_clock import VirtualClock
 
 
 def let_lead_first(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
@@ -39,7 +39,7 @@ def let_lead_first(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
 
 
 async def test_who_learns_too_late_that_it_leads_no_more_is_no_master(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read in a thread goes on though nobody waits for it any more."""
     learn, learning = DefaultMessageStore.recover_topic_queue_table, trio.Event()
@@ -67,7 +67,7 @@ async def test_who_learns_too_late_that_it_leads_no_more_is_no_master(
         await group.send(b"0")
 
 
-async def test_a_leader_waits_for_its_queues(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_leader_waits_for_its_queues(virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers would be told that their queues end where they do not."""
     behind, real = 1, DefaultMessageStore.reput_from_offset
 
@@ -88,7 +88,7 @@ async def test_a_leader_waits_for_its_queues(autojump_clock: MockClock, monkeypa
 
 
 async def test_a_master_that_stood_still_does_not_register_as_one(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another may lead by now, and the name server would send producers to who came last."""
     async with group_of() as group:
@@ -139,6 +139,7 @@ async def hand_over(leader: Node, to: Node) -> None:
     server = to.replication._server
     assert server is not None
     await leader.group.wait(lambda: server._standing.may_stand(now=trio.current_time()))
+    await trio.sleep(0.1)  # who hears the leader's heartbeat right then follows it again, and says so
     async with open_dledger_client(group="g", peers=peers, network=network) as client:
         term = ledger_of(leader).member_state.curr_term
         answer = await client.transfer_leadership(leader.name, to.name, term=term)
@@ -146,7 +147,7 @@ async def hand_over(leader: Node, to: Node) -> None:
 
 
 async def test_who_begins_anew_and_leads_at_once_asks_the_others_where_queues_ended(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets that consumers have passed would be given again, to messages that they would never see."""
     monkeypatch.setattr(QueueEndsClient, "run", never)
@@ -158,7 +159,7 @@ async def test_who_begins_anew_and_leads_at_once_asks_the_others_where_queues_en
 
 
 async def test_so_does_one_that_was_told_where_they_ended_before_its_log_began_anew(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knew where queues ended before its former log, and the new one begins far behind that."""
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
@@ -172,7 +173,9 @@ async def test_so_does_one_that_was_told_where_they_ended_before_its_log_began_a
         assert await send(late, "rare") == ["7"]
 
 
-async def test_so_does_one_that_was_restarted_since(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_does_one_that_was_restarted_since(
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(QueueEndsClient, "run", never)
     async with group_of(fileReservedTime="0", cleanFileForciblyEnable="false") as group:
         leader, late = await begin_anew(group)
@@ -185,7 +188,7 @@ async def test_so_does_one_that_was_restarted_since(autojump_clock: MockClock, m
 
 
 async def test_where_nobody_answers_it_leads_all_the_same(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After some seconds, and says so: a group that takes nothing would be worse."""
     asked_before = list[int]()
@@ -233,7 +236,7 @@ def queues_of(node: Node, topic: str) -> int:
 
 
 async def test_who_leads_before_it_has_its_leader_s_tables_has_them_from_it_first(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else all would take over its own, from which is missing what was made while it was away."""
     async with group_of() as group:
@@ -249,7 +252,7 @@ async def names_no_broker(_tables: DLedgerTables, _member_id: str) -> str:
 
 
 async def test_who_could_have_nobody_s_tables_says_so_when_it_leads(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It found a leader, and never where its broker is: all others will have its tables, however old."""
     async with group_of() as group:
@@ -266,7 +269,7 @@ async def test_who_could_have_nobody_s_tables_says_so_when_it_leads(
 
 
 async def test_nobody_has_tables_of_a_leader_that_is_not_yet_master(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lacks what the others have, and asks them for it: they would drop theirs before they are asked."""
     learn, may_learn = DLedgerTables.learn_as_leader, trio.Event()
@@ -291,7 +294,7 @@ async def test_nobody_has_tables_of_a_leader_that_is_not_yet_master(
 
 
 async def test_a_topic_made_just_before_keeps_all_its_queues(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who leads next has heard of it from the log alone, which tells of queues that have a message."""
     async with group_of() as group:
@@ -308,7 +311,7 @@ async def test_a_topic_made_just_before_keeps_all_its_queues(
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
 
 
-async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(autojump_clock: MockClock) -> None:
+async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(virtual_clock: VirtualClock) -> None:
     """The next one had asked for tables seconds ago, and the one before has its tables from it then."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
@@ -324,7 +327,7 @@ async def test_what_clients_were_told_just_before_a_leader_hands_over_is_there(a
 
 
 @pytest.mark.parametrize("to_itself", [False, True])
-async def test_nor_is_it_lost_between_two_changes_at_once(autojump_clock: MockClock, *, to_itself: bool) -> None:
+async def test_nor_is_it_lost_between_two_changes_at_once(virtual_clock: VirtualClock, *, to_itself: bool) -> None:
     """Who leads after the second may have noticed nothing of the first, and then asks who was master before that."""
     async with group_of() as group:
         first, (second, other) = await group.wait_master(), await followers_of(group)
@@ -343,7 +346,7 @@ async def test_nor_is_it_lost_between_two_changes_at_once(autojump_clock: MockCl
         assert [queues_of(node, "made") for node in group.nodes.values()] == [7, 7, 7]
 
 
-async def test_nor_is_it_lost_when_the_leader_is_stopped(autojump_clock: MockClock) -> None:
+async def test_nor_is_it_lost_when_the_leader_is_stopped(virtual_clock: VirtualClock) -> None:
     """It hands over first: what it had told clients since the others had asked was gone, also when it was back."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
@@ -360,7 +363,7 @@ async def test_nor_is_it_lost_when_the_leader_is_stopped(autojump_clock: MockClo
         assert [node.running.offsets.query_offset("g", "made", 0) for node in group.nodes.values()] == [4, 4, 4]
 
 
-async def test_a_preferred_leader_that_stops_does_not_take_over_again(autojump_clock: MockClock) -> None:
+async def test_a_preferred_leader_that_stops_does_not_take_over_again(virtual_clock: VirtualClock) -> None:
     async with group_of(preferredLeaderId="n0") as group:
         preferred = group.nodes["n0"]
         await group.wait(lambda: preferred.is_master)
@@ -370,7 +373,7 @@ async def test_a_preferred_leader_that_stops_does_not_take_over_again(autojump_c
         await group.wait(lambda: preferred.is_master, limit_s=60)
 
 
-async def test_all_stop_at_once(autojump_clock: MockClock) -> None:
+async def test_all_stop_at_once(virtual_clock: VirtualClock) -> None:
     """Nobody waits for another that stops, too."""
     async with group_of() as group:
         await group.wait_master()
@@ -384,7 +387,7 @@ async def test_all_stop_at_once(autojump_clock: MockClock) -> None:
 
 
 async def test_who_stops_and_could_tell_nobody_says_so(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one was master, without what this one had been told last: that it followed it proved nothing."""
 
@@ -403,7 +406,7 @@ async def test_who_stops_and_could_tell_nobody_says_so(
         assert "dledger_tables.not_handed_over" in [log["event"] for log in logs]
 
 
-async def test_unless_it_was_restarted_meanwhile(autojump_clock: MockClock) -> None:
+async def test_unless_it_was_restarted_meanwhile(virtual_clock: VirtualClock) -> None:
     """Its tables may be older than those that the others have had of it, or none."""
     async with group_of() as group:
         leader, late = await group.wait_master(), (await followers_of(group))[0]
@@ -420,7 +423,7 @@ async def test_unless_it_was_restarted_meanwhile(autojump_clock: MockClock) -> N
 
 @pytest.mark.parametrize("is_back", [False, True])
 async def test_nor_when_it_hands_over_before_it_is_master(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_back: bool
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, *, is_back: bool
 ) -> None:
     """Who leads next has those of the last master, or is that one."""
     async with group_of() as group:
@@ -444,7 +447,7 @@ async def never_learn(_tables: DLedgerTables) -> None:
 
 
 async def test_or_from_the_others_if_that_one_does_not_answer(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one at a time: those of the next would lie over them, and may be older."""
     synchronize, asked_for, begun = SlaveSynchronize.synchronize, list[str](), list[str]()
@@ -469,7 +472,7 @@ async def test_or_from_the_others_if_that_one_does_not_answer(
 
 
 async def test_and_of_one_alone_though_several_answer(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the second would lie over them, and may be older."""
     asked_for = list[str]()
@@ -489,7 +492,7 @@ async def test_and_of_one_alone_though_several_answer(
 
 
 async def test_who_led_and_was_no_master_does_not_have_the_newest(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks again when it leads once more."""
     asked_for = list[str]()
@@ -517,7 +520,7 @@ async def test_who_led_and_was_no_master_does_not_have_the_newest(
 
 
 async def test_who_has_the_tables_of_one_leader_keeps_them_if_the_next_is_gone_at_once(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the others may be older."""
 
@@ -543,7 +546,7 @@ async def test_who_has_the_tables_of_one_leader_keeps_them_if_the_next_is_gone_a
 
 
 async def test_who_was_master_has_the_newest_though_it_had_none_of_the_one_before(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leads again, and has followed nobody since: what it would be given lacks what it made as master."""
 
@@ -570,7 +573,7 @@ async def test_who_was_master_has_the_newest_though_it_had_none_of_the_one_befor
 
 
 async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had stood for a later term: it asks for votes before it has followed anybody, and its tables are old."""
     async with group_of() as group:
@@ -594,7 +597,7 @@ async def test_who_leads_right_after_its_start_has_the_tables_of_who_led_before(
 
 
 async def test_whose_tables_a_broker_has_it_is_asked_again_if_it_does_not_say_so_at_once(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its member answers long before it does, as where all were started at once."""
     ask_origin, starting = MasterLink.ask_tables_origin, set[str]()
@@ -621,7 +624,7 @@ async def test_whose_tables_a_broker_has_it_is_asked_again_if_it_does_not_say_so
 
 
 async def test_a_master_that_was_killed_and_leads_at_once_keeps_what_the_others_had_of_it_before(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its topics are on its disk before anybody hears of them; the others ask for its tables every ten seconds."""
     async with group_of() as group:
@@ -644,7 +647,7 @@ async def test_a_master_that_was_killed_and_leads_at_once_keeps_what_the_others_
 
 @pytest.mark.parametrize("what", ["old", "old, and it does not say so", "missing"])
 async def test_a_former_master_whose_own_tables_are_not_the_newest(
-    what: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    what: str, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its disk took nothing for a while, was put back, or lost one: it leads first, and all will have what it has."""
     async with group_of() as group:
@@ -677,7 +680,7 @@ async def test_a_former_master_whose_own_tables_are_not_the_newest(
 
 @pytest.mark.parametrize("term", [None, 900])
 async def test_a_former_master_whose_own_tables_are_old_takes_all_of_the_others(
-    term: int | None, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    term: int | None, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group that was set back meanwhile; and whose note is of a term that is yet to come, of another history."""
     async with group_of() as group:
@@ -708,7 +711,7 @@ async def test_a_former_master_whose_own_tables_are_old_takes_all_of_the_others(
 
 
 async def test_nothing_is_taken_of_a_leader_whose_broker_still_starts(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It did not say yet that it is no master; three seconds later it was asked, and its old tables were taken."""
 
@@ -730,7 +733,7 @@ async def test_nothing_is_taken_of_a_leader_whose_broker_still_starts(
 
 
 async def test_who_could_not_take_newer_tables_that_it_knows_of_says_so(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had followed nobody in its process, and became master with its own old ones without a word."""
 
@@ -756,7 +759,7 @@ async def test_who_could_not_take_newer_tables_that_it_knows_of_says_so(
         assert "dledger_tables.not_taken_over" in [log["event"] for log in logs]
 
 
-async def test_a_group_that_was_started_anew_goes_on_with_what_its_disks_have(autojump_clock: MockClock) -> None:
+async def test_a_group_that_was_started_anew_goes_on_with_what_its_disks_have(virtual_clock: VirtualClock) -> None:
     """Nobody has newer tables; and who is away is not waited for."""
     async with group_of() as group:
         leader = await group.wait_master()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.transaction import half_message, marks, transactional_message_service
@@ -30,7 +29,7 @@ from tests.broker.machines import Machine, replication_of
 from tests.broker.producers import COMMIT, ROLLBACK, Half, Producer, producer_of, seen
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import SLAVE
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import VirtualClock, WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 
@@ -73,7 +72,7 @@ async def bodies(broker: BrokerController, topic: str = "t") -> list[bytes]:
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize(("before_s", "after_s"), [(0, 0), (30, 0), (30, 30)])
 async def test_after_a_restart(
-    machine: Machine, is_killed: bool, before_s: float, after_s: float, autojump_clock: MockClock
+    machine: Machine, is_killed: bool, before_s: float, after_s: float, virtual_clock: VirtualClock
 ) -> None:
     """A commit was seen twice, and what was rolled back; of what rounds had passed for as long as the log held it."""
     async with life(machine, is_killed=is_killed) as (_, producer):
@@ -90,7 +89,7 @@ async def test_after_a_restart(
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize("ended_at", [0, 1, 2])
 async def test_by_any_place_after_a_restart(
-    machine: Machine, is_killed: bool, ended_at: int, autojump_clock: MockClock
+    machine: Machine, is_killed: bool, ended_at: int, virtual_clock: VirtualClock
 ) -> None:
     """Its producer was asked, and ends it by one place before the restart, by the others after it."""
     async with life(machine, is_killed=is_killed) as (_, producer):
@@ -103,7 +102,7 @@ async def test_by_any_place_after_a_restart(
         assert await bodies(broker) == [b"money"]
 
 
-async def test_by_places_that_lie_before_a_mastership(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_by_places_that_lie_before_a_mastership(machine: Machine, virtual_clock: VirtualClock) -> None:
     """The half message is still to be ended: by one of them it is, by the others not again."""
     async with life(machine) as (broker, producer):
         places = [await producer.prepare(b"money")]
@@ -118,7 +117,7 @@ async def test_by_places_that_lie_before_a_mastership(machine: Machine, autojump
 @pytest.mark.parametrize("kept", [4, 131_072])
 @pytest.mark.parametrize("again", [COMMIT, ROLLBACK])
 async def test_the_first_end_counts_whenever_it_comes(
-    machine: Machine, kept: int, again: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, kept: int, again: int, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Of one that waits, and of one that nobody is asked about any more; and what follows changes nothing."""
     few_are_remembered(monkeypatch, kept)
@@ -138,7 +137,7 @@ async def test_the_first_end_counts_whenever_it_comes(
 
 @pytest.mark.parametrize("restarts", [True, False])
 async def test_when_it_is_forgotten(
-    machine: Machine, restarts: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, restarts: bool, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Then its mark in the log tells, which lies among so many behind its half message."""
     few_are_remembered(monkeypatch, 8, read=100)
@@ -156,7 +155,7 @@ async def test_when_it_is_forgotten(
 
 
 async def test_when_the_place_at_which_it_ended_is_forgotten(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Written again meanwhile, it was committed once more by its later place, which counted as known."""
     few_are_remembered(monkeypatch, 8, read=100)
@@ -176,7 +175,7 @@ async def test_when_the_place_at_which_it_ended_is_forgotten(
 
 
 async def test_who_looks_for_a_mark_reads_no_more_than_so_many(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     few_are_remembered(monkeypatch, 64)
     async with machine.broker(**RARELY) as broker, producer_of(machine) as producer:
@@ -201,7 +200,7 @@ async def test_who_looks_for_a_mark_reads_no_more_than_so_many(
 
 
 async def test_to_wait_for_dispatch_keeps_nobody_else_waiting(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """It is no work of which a search takes a quarter of the time: the next one was told that there are too many."""
     few_are_remembered(monkeypatch, 8)
@@ -223,7 +222,7 @@ async def test_to_wait_for_dispatch_keeps_nobody_else_waiting(
 
 
 async def test_before_the_log_is_dispatched_nobody_is_taken_not_to_have_ended(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Its mark may be among what cannot be read yet: the message would be committed twice."""
     few_are_remembered(monkeypatch, 8)
@@ -246,7 +245,7 @@ async def test_before_the_log_is_dispatched_nobody_is_taken_not_to_have_ended(
 
 
 async def test_who_looks_for_a_mark_has_the_log_flushed(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """On a quiet broker each waited ten seconds for the commit of the one before it."""
     few_are_remembered(monkeypatch, 8)
@@ -260,7 +259,7 @@ async def test_who_looks_for_a_mark_has_the_log_flushed(
 
 
 async def test_a_start_reads_no_more_marks_than_are_remembered(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     few_are_remembered(monkeypatch, 16)
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -276,7 +275,7 @@ async def test_a_start_reads_no_more_marks_than_are_remembered(
 
 
 async def test_nobody_is_asked_about_what_ended_before_all_that_is_remembered(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Marks from the saved place on are read for the rounds, however many there are."""
     async with life(machine, transactionTimeOut="600000") as (broker, producer):
@@ -293,7 +292,7 @@ async def test_nobody_is_asked_about_what_ended_before_all_that_is_remembered(
 
 
 async def test_a_copy_that_has_no_mark_gets_one(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """RocketMQ's copies do not say where they lay first, and the named place alone is marked."""
     with monkeypatch.context() as rocketmq:
@@ -314,7 +313,7 @@ async def test_a_copy_that_has_no_mark_gets_one(
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_a_mark_is_of_what_lay_there_before_it(
-    machine: Machine, is_restarted: bool, autojump_clock: MockClock
+    machine: Machine, is_restarted: bool, virtual_clock: VirtualClock
 ) -> None:
     """Where the queue of half messages began anew, old marks name places of others: these counted as ended."""
     async with life(machine, is_killed=is_restarted) as (broker, producer):
@@ -332,7 +331,7 @@ async def test_a_mark_is_of_what_lay_there_before_it(
         assert await bodies(broker) == [b"done"]
 
 
-async def test_an_end_waits_until_it_is_known_what_has_ended(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_an_end_waits_until_it_is_known_what_has_ended(machine: Machine, virtual_clock: VirtualClock) -> None:
     """Marks that cannot be seen yet, as no slave has them, are marks."""
     async with life(machine, **RARELY) as (broker, producer):
         half, other = await producer.prepare(b"money"), await producer.prepare(b"other")
@@ -351,7 +350,7 @@ async def test_an_end_waits_until_it_is_known_what_has_ended(machine: Machine, a
         assert await bodies(broker) == [b"money", b"other"]
 
 
-async def test_the_next_leader_of_a_group_knows_what_has_ended(autojump_clock: MockClock) -> None:
+async def test_the_next_leader_of_a_group_knows_what_has_ended(virtual_clock: VirtualClock) -> None:
     async with group_of(**TIMES) as group:
         former = await group.wait_master()
         async with producer_of(former) as producer:
@@ -372,7 +371,7 @@ async def test_the_next_leader_of_a_group_knows_what_has_ended(autojump_clock: M
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_whatever_happens_in_between(
-    machine: Machine, seed: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, seed: int, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """The first end that is answered counts, and no other: over rounds, stops and kills, remembered or not."""
     random = Random(f"ends {seed}")
@@ -401,7 +400,7 @@ async def test_whatever_happens_in_between(
 
 @pytest.mark.parametrize("immunity_s", [0, 15])
 async def test_another_one_with_the_same_key_is_another_one(
-    machine: Machine, immunity_s: int, autojump_clock: MockClock
+    machine: Machine, immunity_s: int, virtual_clock: VirtualClock
 ) -> None:
     """A Java program that sends one message object twice; or somebody who took the key of another's."""
     properties = f"{CHECK_IMMUNITY_TIME}\x01{immunity_s}" if immunity_s else ""
@@ -421,7 +420,7 @@ async def test_another_one_with_the_same_key_is_another_one(
 
 
 @pytest.mark.parametrize("away_s", [0, 15])
-async def test_what_a_peer_gives_back_has_ended_there(away_s: float, autojump_clock: MockClock) -> None:
+async def test_what_a_peer_gives_back_has_ended_there(away_s: float, virtual_clock: VirtualClock) -> None:
     """A master that lost its store serves before all of its log is back: it knew of no end that came with the rest."""
     net = SimNet()
     first, second = Machine(net, "10.0.0.1", TIMES), Machine(net, "10.0.0.2")
@@ -449,7 +448,7 @@ async def test_what_a_peer_gives_back_has_ended_there(away_s: float, autojump_cl
 
 @pytest.mark.parametrize("says_first_place", [True, False])
 async def test_many_marks_do_not_hide_what_was_written_again(
-    says_first_place: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    says_first_place: bool, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """A start remembered marks in place of copies: producers were asked about both places. Copies may be RocketMQ's."""
     few_are_remembered(monkeypatch, 8)

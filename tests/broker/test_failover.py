@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.processors.metadata_processor import MetadataProcessor
@@ -28,7 +27,7 @@ from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.producers import seen
 from tests.broker.test_deleted_topics import delete_request
 from tests.broker.test_pair import SLAVE, status
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import VirtualClock, WallClock
 from tests.sim.sim_net import SimNet
 
 IDLE_S = 2 * 3600.0
@@ -97,7 +96,7 @@ def cluster() -> Cluster:
 
 @pytest.mark.parametrize("peer", ["rmqha", "rocketmq"])
 async def test_no_position_is_given_twice_by_a_slave_that_never_saw_the_message(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, peer: str
+    cluster: Cluster, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, peer: str
 ) -> None:
     await cluster.let_a_topic_fall_silent()
     with monkeypatch.context() as patch:
@@ -113,14 +112,14 @@ async def test_no_position_is_given_twice_by_a_slave_that_never_saw_the_message(
         assert await body_at(cluster.first, 3) == b"idle message"
 
 
-async def test_what_a_slave_has_learned_survives_a_power_cut(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_what_a_slave_has_learned_survives_a_power_cut(cluster: Cluster, virtual_clock: VirtualClock) -> None:
     await cluster.let_a_topic_fall_silent()
     async with cluster.rebuilt_slave():
         saved = java_json.loads(cluster.second.disk.files["/store/config/queueEnds.json"].durable)
     assert saved["queueEnds"]["idle"] == {0: 3}
 
 
-async def test_consumers_of_a_silent_topic_stay_where_they_were(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_consumers_of_a_silent_topic_stay_where_they_were(cluster: Cluster, virtual_clock: VirtualClock) -> None:
     await cluster.let_a_topic_fall_silent()
     async with cluster.rebuilt_slave() as slave:
         slave.offsets.commit_offset("g", "idle", 0, offset=3)
@@ -135,7 +134,7 @@ async def test_consumers_of_a_silent_topic_stay_where_they_were(cluster: Cluster
 
 
 async def test_a_slave_of_the_new_master_learns_what_that_one_learned(
-    cluster: Cluster, autojump_clock: MockClock
+    cluster: Cluster, virtual_clock: VirtualClock
 ) -> None:
     await cluster.let_a_topic_fall_silent()
     async with cluster.rebuilt_slave():
@@ -156,7 +155,7 @@ async def forget_the_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_former_master_follows_one_that_did_not_know_the_end(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A RocketMQ does not: its queue begins at 0 again, and so has ours, as none of the old messages is there."""
     await forget_the_end(cluster, monkeypatch)
@@ -172,7 +171,7 @@ async def test_a_former_master_follows_one_that_did_not_know_the_end(
 
 
 async def test_a_former_master_goes_on_behind_the_messages_that_it_had_from_one_that_did_not_know_the_end(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When these had expired it remembered the old end, left out two numbers, and stopped the queues of all others."""
     await forget_the_end(cluster, monkeypatch)
@@ -196,7 +195,7 @@ async def test_a_former_master_goes_on_behind_the_messages_that_it_had_from_one_
 
 
 async def test_queues_moved_away_are_no_reason_to_give_a_position_twice(
-    cluster: Cluster, autojump_clock: MockClock
+    cluster: Cluster, virtual_clock: VirtualClock
 ) -> None:
     """Moving them away is what our own errors advise when they are damaged."""
     await cluster.let_a_topic_fall_silent()
@@ -206,7 +205,7 @@ async def test_queues_moved_away_are_no_reason_to_give_a_position_twice(
         assert await send(client, "idle") == 3
 
 
-async def test_a_slave_says_so_while_it_does_not_know_the_ends(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_slave_says_so_while_it_does_not_know_the_ends(cluster: Cluster, virtual_clock: VirtualClock) -> None:
     await cluster.let_a_topic_fall_silent()
     with capture_logs() as logs:
         async with cluster.first.broker(**MASTER), cluster.second.broker(**SLAVE | {"masterAddress": "10.0.0.1:1"}):
@@ -215,7 +214,7 @@ async def test_a_slave_says_so_while_it_does_not_know_the_ends(cluster: Cluster,
     assert unknown["address"] == "10.0.0.1:1"
 
 
-async def test_a_slave_s_slave_does_not_know_more_than_that_one(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_slave_s_slave_does_not_know_more_than_that_one(cluster: Cluster, virtual_clock: VirtualClock) -> None:
     """It was promoted as one that knows, and began at 0 again."""
     await cluster.let_a_topic_fall_silent()
     third = Machine(cluster.net, "10.0.0.3")
@@ -234,7 +233,7 @@ async def test_a_slave_s_slave_does_not_know_more_than_that_one(cluster: Cluster
 
 
 async def test_without_master_address_the_broker_behind_the_ha_port_is_asked(
-    cluster: Cluster, autojump_clock: MockClock
+    cluster: Cluster, virtual_clock: VirtualClock
 ) -> None:
     await cluster.let_a_topic_fall_silent()
     cluster.second.settings = {key: value for key, value in SLAVE.items() if key != "masterAddress"}
@@ -244,7 +243,7 @@ async def test_without_master_address_the_broker_behind_the_ha_port_is_asked(
 
 
 async def test_a_master_that_begins_empty_learns_from_the_peer_that_gives_it_the_log(
-    cluster: Cluster, autojump_clock: MockClock
+    cluster: Cluster, virtual_clock: VirtualClock
 ) -> None:
     """Its disk was lost; the slave, named in haPeers, has everything."""
     await cluster.let_a_topic_fall_silent()
@@ -276,7 +275,7 @@ async def lose_the_masters_store(cluster: Cluster, *, more: int = 0) -> None:
 
 
 async def test_a_master_that_begins_empty_has_its_tables_from_the_peer_as_well(
-    cluster: Cluster, autojump_clock: MockClock
+    cluster: Cluster, virtual_clock: VirtualClock
 ) -> None:
     """What was deleted is not there again, nor may be sent what was forbidden, nor is anything consumed twice."""
     await lose_the_masters_store(cluster)
@@ -296,7 +295,7 @@ async def test_a_master_that_begins_empty_has_its_tables_from_the_peer_as_well(
 
 
 async def test_a_slave_in_sync_can_give_them_back_though_it_was_just_made(
-    cluster: Cluster, autojump_clock: MockClock
+    cluster: Cluster, virtual_clock: VirtualClock
 ) -> None:
     """It said so up to three seconds before, and the master waited for ever for what nobody had told its peer."""
     async with cluster.first.broker(**MASTER) as master, cluster.first.client() as client:
@@ -316,7 +315,7 @@ async def wait_forever(_tables: SlaveSynchronize, _client: RemotingClient, **_: 
 
 
 async def test_one_that_ends_while_it_asks_for_tables_asks_for_all_of_them_again(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It saved the topics it had by then, and took its tables for its own at the next start: offsets were gone."""
     await lose_the_masters_store(cluster)
@@ -340,7 +339,7 @@ async def test_one_that_ends_while_it_asks_for_tables_asks_for_all_of_them_again
 
 @pytest.mark.parametrize("is_whole", [False, True])
 async def test_one_that_ends_before_its_tables_count_asks_again(
-    cluster: Cluster, autojump_clock: MockClock, *, is_whole: bool
+    cluster: Cluster, virtual_clock: VirtualClock, *, is_whole: bool
 ) -> None:
     """Its log was not empty any more, and had topics: all delayed messages came again, after a SIGTERM, too."""
     await lose_the_masters_store(cluster, more=100)
@@ -374,7 +373,7 @@ async def code_of_send(client: RemotingClient, topic: str) -> int:
 
 
 async def test_it_begins_with_no_tables_that_are_made_of_the_log(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer is asked again, and no send is taken meanwhile."""
     await lose_the_masters_store(cluster)
@@ -395,7 +394,7 @@ async def test_it_begins_with_no_tables_that_are_made_of_the_log(
         assert await code_of_send(client, "new") == ResponseCode.SUCCESS
 
 
-async def test_tables_that_were_not_lost_stay(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_tables_that_were_not_lost_stay(cluster: Cluster, virtual_clock: VirtualClock) -> None:
     """The slave's are some seconds older."""
     await lose_the_masters_store(cluster)
     async with cluster.first.broker(**MASTER) as master:
@@ -407,7 +406,7 @@ async def test_tables_that_were_not_lost_stay(cluster: Cluster, autojump_clock: 
 
 
 async def test_a_log_does_not_begin_before_it_is_known_where_queues_end(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer is asked again, and no send is taken meanwhile."""
     await cluster.let_a_topic_fall_silent()
@@ -434,7 +433,7 @@ async def test_a_log_does_not_begin_before_it_is_known_where_queues_end(
 
 
 async def test_where_queues_end_is_durable_before_the_log_begins(
-    cluster: Cluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master that loses its power while it takes the log asks no more when it is back: its log is not empty."""
     await cluster.let_a_topic_fall_silent()
@@ -454,7 +453,7 @@ async def test_where_queues_end_is_durable_before_the_log_begins(
 
 
 @pytest.mark.parametrize("mode", ["try", "require"])
-async def test_of_two_peers_the_longest_tells_what_was_delivered(mode: str, autojump_clock: MockClock) -> None:
+async def test_of_two_peers_the_longest_tells_what_was_delivered(mode: str, virtual_clock: VirtualClock) -> None:
     """The other one's table is older: with it all delayed messages of the time between came again."""
     net = SimNet()
     first, second, third = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.puts.durability import Durability
 from rmqha.cli.verdict import judge, read_status
@@ -18,6 +17,7 @@ from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingSendRequestError
 from rmqha.store.message_store import DefaultMessageStore
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 POISON = b"poison"
@@ -52,7 +52,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["single", "batch"],
 )
 async def test_a_bug_in_an_append_leaves_no_gap_in_the_queue(
-    poisoned: RemotingCommand, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    poisoned: RemotingCommand, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
     machine = Machine(SimNet(), "10.0.0.1")
@@ -70,7 +70,7 @@ async def test_a_bug_in_an_append_leaves_no_gap_in_the_queue(
 
 
 async def test_a_bug_while_a_held_pull_goes_on_is_its_own(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with (
@@ -107,7 +107,7 @@ async def test_a_bug_while_a_held_pull_goes_on_is_its_own(
 
 
 async def test_a_bug_while_a_send_is_answered_is_its_own(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is given from the task that flushes."""
     machine = Machine(SimNet(), "10.0.0.1", {"flushDiskType": "SYNC_FLUSH"})
@@ -128,7 +128,7 @@ async def test_a_bug_while_a_send_is_answered_is_its_own(
 
 
 async def test_a_bug_that_was_fenced_is_seen_in_the_status(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker(), machine.client() as client:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.group import ReplicationGroup
 from rmqha.cli.pages import Page
@@ -25,6 +24,7 @@ from rmqha.replication.group import GroupMember
 from tests.broker.machines import UNSET, Machine, ask, ha_client_of, replication_of, send_request
 from tests.broker.test_pair import SLAVE, Pair, status
 from tests.settings import remoting_limits
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import message, put
 
@@ -37,7 +37,7 @@ from tests.store.helpers import message, put
     ],
 )
 async def test_a_slave_of_another_group_does_not_follow(
-    setting: dict[str, str], reason: str, autojump_clock: MockClock
+    setting: dict[str, str], reason: str, virtual_clock: VirtualClock
 ) -> None:
     """It was "ok, in sync": until the first roll, or with everything twice for a consumer that names both."""
     pair = Pair()
@@ -57,7 +57,7 @@ async def test_a_slave_of_another_group_does_not_follow(
     assert len([line for line in logs if line["event"] == "group.mixed_up"]) == 1
 
 
-async def test_a_slave_of_another_cluster_follows_and_says_so(autojump_clock: MockClock) -> None:
+async def test_a_slave_of_another_cluster_follows_and_says_so(virtual_clock: VirtualClock) -> None:
     """It was "ok, in sync" on both, and as master had another cluster's name."""
     pair = Pair()
     pair.slave.settings = SLAVE | {"brokerClusterName": "other"}
@@ -70,7 +70,7 @@ async def test_a_slave_of_another_cluster_follows_and_says_so(autojump_clock: Mo
     assert Page.MIXED_UP in reason
 
 
-async def test_a_slave_without_a_name_takes_its_masters(autojump_clock: MockClock) -> None:
+async def test_a_slave_without_a_name_takes_its_masters(virtual_clock: VirtualClock) -> None:
     pair = Pair()
     unnamed = Machine(pair.net, "10.0.0.2", SLAVE)
     async with pair.master.broker(), pair.master.client() as client, unnamed.broker(brokerName=UNSET) as slave:
@@ -86,7 +86,7 @@ async def test_a_slave_without_a_name_takes_its_masters(autojump_clock: MockCloc
             assert b'"brokerName":"broker-a"' in route.body
 
 
-async def test_a_slave_of_a_slave_has_an_id_of_its_own(autojump_clock: MockClock) -> None:
+async def test_a_slave_of_a_slave_has_an_id_of_its_own(virtual_clock: VirtualClock) -> None:
     pair = Pair()
     end = Machine(pair.net, "10.0.0.3", SLAVE | {"haMasterAddress": "10.0.0.2:10912", "masterAddress": ""})
     async with pair.running(), end.broker(), end.client() as client:
@@ -94,7 +94,7 @@ async def test_a_slave_of_a_slave_has_an_id_of_its_own(autojump_clock: MockClock
         assert "both have brokerId=1" in judge(await status(client)).reasons[0]
 
 
-async def test_two_slaves_with_one_id_are_told_of(autojump_clock: MockClock) -> None:
+async def test_two_slaves_with_one_id_are_told_of(virtual_clock: VirtualClock) -> None:
     """Clients would reach only one of them. When one leaves, or gets another id, all is well."""
     pair = Pair()
     twin = Machine(pair.net, "10.0.0.3", SLAVE)
@@ -112,7 +112,7 @@ async def test_two_slaves_with_one_id_are_told_of(autojump_clock: MockClock) -> 
     assert len([line for line in logs if line["event"] == "group.mixed_up"]) == 1
 
 
-async def test_a_slave_whose_id_another_slave_has_says_so_itself(autojump_clock: MockClock) -> None:
+async def test_a_slave_whose_id_another_slave_has_says_so_itself(virtual_clock: VirtualClock) -> None:
     """Its own status was ok, and only the master's told. A slave of the first that is fine is not concerned."""
     pair = Pair()
     twin, other = (
@@ -134,7 +134,9 @@ async def test_a_slave_whose_id_another_slave_has_says_so_itself(autojump_clock:
     assert len([line for line in logs if line["event"] == "group.broker_id_shared"]) == 2
 
 
-async def test_a_slave_that_ha_peers_leaves_out_is_named_and_makes_nothing_degraded(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_ha_peers_leaves_out_is_named_and_makes_nothing_degraded(
+    virtual_clock: VirtualClock,
+) -> None:
     """Only doctor told of it, and named nobody: what it alone acknowledged, a master that crashed never had back."""
     pair = Pair()
     other = Machine(pair.net, "10.0.0.3", SLAVE | {"brokerId": "2"})
@@ -172,7 +174,7 @@ async def test_a_peer_that_has_yet_to_say_who_it_is_may_be_any_of_the_slaves() -
     assert told.startswith("haPeers leaves out at least 1 of 10.0.0.2:1 (broker-a/1), 10.0.0.2:2 (broker-a/2)")
 
 
-async def test_what_a_master_told_of_a_shared_id_is_forgotten_once_it_is_away(autojump_clock: MockClock) -> None:
+async def test_what_a_master_told_of_a_shared_id_is_forgotten_once_it_is_away(virtual_clock: VirtualClock) -> None:
     group = group_of([], **SLAVE)
     told = {
         "broker_name": "broker-a",
@@ -187,7 +189,7 @@ async def test_what_a_master_told_of_a_shared_id_is_forgotten_once_it_is_away(au
     assert group.clashes(now=41) == []
 
 
-async def test_strangers_who_say_anything_are_forgotten(autojump_clock: MockClock) -> None:
+async def test_strangers_who_say_anything_are_forgotten(virtual_clock: VirtualClock) -> None:
     pair = Pair()
     with capture_logs() as logs:
         async with pair.running(), pair.master.client() as client:
@@ -216,7 +218,7 @@ async def test_troubles_that_change_each_time_fill_no_log() -> None:
 
 
 @pytest.mark.parametrize("mode", ["try", "require"])
-async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, autojump_clock: MockClock) -> None:
+async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, virtual_clock: VirtualClock) -> None:
     """An empty master with a wrong address in haPeers would become a copy of another group."""
     net = SimNet()
     other = Machine(net, "10.0.0.2", {"brokerName": "other"})
@@ -230,7 +232,9 @@ async def test_a_master_takes_nothing_from_a_peer_of_another_group(mode: str, au
 
 
 @pytest.mark.parametrize("ha_master", ["10.0.0.1:10912", "10.0.0.3:10912"])
-async def test_a_broker_of_another_group_is_not_asked_for_its_tables(ha_master: str, autojump_clock: MockClock) -> None:
+async def test_a_broker_of_another_group_is_not_asked_for_its_tables(
+    ha_master: str, virtual_clock: VirtualClock
+) -> None:
     """Its consumers' offsets would let ours leave messages out."""
     net = SimNet()
     other, own = Machine(net, "10.0.0.1", {"brokerName": "other"}), Machine(net, "10.0.0.3")
@@ -247,7 +251,7 @@ async def test_a_broker_of_another_group_is_not_asked_for_its_tables(ha_master: 
             assert "brokerName=other" in told[0]
 
 
-async def test_a_broker_of_another_group_is_not_asked_where_queues_end(autojump_clock: MockClock) -> None:
+async def test_a_broker_of_another_group_is_not_asked_where_queues_end(virtual_clock: VirtualClock) -> None:
     """A queue that begins there after a failover would leave out what it never had."""
     net = SimNet()
     other, own = Machine(net, "10.0.0.1", {"brokerName": "other"}), Machine(net, "10.0.0.3")
@@ -305,7 +309,7 @@ async def rocketmq(
         (b"", ""),
     ],
 )
-async def test_a_rocketmq_master_is_asked_who_it_is(config: bytes, reason: str, autojump_clock: MockClock) -> None:
+async def test_a_rocketmq_master_is_asked_who_it_is(config: bytes, reason: str, virtual_clock: VirtualClock) -> None:
     net = SimNet()
     slave = Machine(net, "10.0.0.2", SLAVE)
     async with rocketmq(net, config), slave.broker() as broker:
@@ -316,7 +320,9 @@ async def test_a_rocketmq_master_is_asked_who_it_is(config: bytes, reason: str, 
 
 
 @pytest.mark.parametrize("silent_s", [1.0, 20.0])
-async def test_a_master_that_says_only_later_who_it_is_is_left_then(silent_s: float, autojump_clock: MockClock) -> None:
+async def test_a_master_that_says_only_later_who_it_is_is_left_then(
+    silent_s: float, virtual_clock: VirtualClock
+) -> None:
     """RocketMQ may not know it yet when it has just started; a slave that follows it would never have asked again."""
     net = SimNet()
     slave = Machine(net, "10.0.0.2", SLAVE | {"masterAddress": "10.0.0.9:10911"})
@@ -333,7 +339,7 @@ async def test_a_master_that_says_only_later_who_it_is_is_left_then(silent_s: fl
 
 
 @pytest.mark.parametrize("ends", [(10**30, 10**31), (2**63 - 1, 2**63), (-(10**30), 5), (0, -(10**30))])
-async def test_a_log_that_cannot_be_is_as_good_as_none_told(ends: tuple[int, int], autojump_clock: MockClock) -> None:
+async def test_a_log_that_cannot_be_is_as_good_as_none_told(ends: tuple[int, int], virtual_clock: VirtualClock) -> None:
     """An empty slave asks for the log's begin, which has to fit a report."""
     net = SimNet()
     slave = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.3:10912"})

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables.change_stamps import ChangeStamps
@@ -14,6 +13,7 @@ from rmqha.broker.tables.topic_config import TopicConfig, TopicTable
 from tests.broker.machines import Machine, replication_of
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import MASTER, ONE_PEER, OTHER_SLAVE, PEERS, fill, lose, three_machines
+from tests.sim.sim_clock import VirtualClock
 
 _STAMPS = ("changedTopics", "changedOffsets", "changedGroups", "deletedTopics", "deletedBefore", "learnedTopics")
 
@@ -48,7 +48,7 @@ async def start_rocketmqs(machine: Machine, nursery: trio.Nursery) -> BrokerCont
 @pytest.mark.parametrize("order", ["old first", "new first", "new, restart, old"])
 @pytest.mark.parametrize("was_stamped", [False, True])
 async def test_a_group_that_was_set_back_stays_where_an_older_slave_comes(
-    order: str, *, was_stamped: bool, autojump_clock: MockClock
+    order: str, *, was_stamped: bool, virtual_clock: VirtualClock
 ) -> None:
     """The larger place of before the reset counted, and 47 messages were passed over."""
     master, old, new = three_machines()
@@ -91,7 +91,7 @@ async def test_a_group_that_was_set_back_stays_where_an_older_slave_comes(
 @pytest.mark.parametrize("late_s", [0, 90])
 @pytest.mark.parametrize("what", ["/", "config"])
 async def test_what_a_slave_knew_before_it_was_away_is_no_later_for_its_following_again(
-    what: str, late_s: float, autojump_clock: MockClock
+    what: str, late_s: float, virtual_clock: VirtualClock
 ) -> None:
     """Its log was as long as all others' a second after it had come, and its stamps of long ago counted again."""
     master, old, new = three_machines()
@@ -133,7 +133,7 @@ async def next_round(broker: BrokerController) -> None:
 
 @pytest.mark.parametrize("is_ours_first", [True, False])
 async def test_a_slave_of_rocketmqs_that_is_a_round_behind_undoes_nothing(
-    autojump_clock: MockClock, *, is_ours_first: bool
+    virtual_clock: VirtualClock, *, is_ours_first: bool
 ) -> None:
     """Both logs end alike: who tells how late its tables were ten seconds ago is no earlier for that."""
     master, ours, theirs = three_machines()
@@ -175,7 +175,7 @@ async def test_a_slave_of_rocketmqs_that_is_a_round_behind_undoes_nothing(
         nursery.cancel_scope.cancel()
 
 
-async def test_offsets_that_are_here_a_slave_of_rocketmqs_does_not_set_back(autojump_clock: MockClock) -> None:
+async def test_offsets_that_are_here_a_slave_of_rocketmqs_does_not_set_back(virtual_clock: VirtualClock) -> None:
     """The table of topics alone was lost."""
     master, first, _ = three_machines()
     async with trio.open_nursery() as nursery:
@@ -199,7 +199,7 @@ async def test_offsets_that_are_here_a_slave_of_rocketmqs_does_not_set_back(auto
         nursery.cancel_scope.cancel()
 
 
-async def test_a_former_master_says_nothing_of_when_it_was_a_slave(autojump_clock: MockClock) -> None:
+async def test_a_former_master_says_nothing_of_when_it_was_a_slave(virtual_clock: VirtualClock) -> None:
     """What it decided as a master counted as older than it was."""
     master, ours, _ = three_machines()
     async with master.broker(**MASTER):
@@ -220,7 +220,7 @@ async def test_a_former_master_says_nothing_of_when_it_was_a_slave(autojump_cloc
         assert replication_of(slave)._tables_origin().log_end == end
 
 
-async def test_a_former_master_that_was_away_knows_no_more_than_its_log_did(autojump_clock: MockClock) -> None:
+async def test_a_former_master_that_was_away_knows_no_more_than_its_log_did(virtual_clock: VirtualClock) -> None:
     """It follows within a second, and has never said as a slave how late its tables are."""
     master, former, theirs = three_machines()
     follows = {"masterAddress": "10.0.0.2:10911", "haMasterAddress": "10.0.0.2:10912", "brokerId": "3"}
@@ -249,7 +249,9 @@ async def test_a_former_master_that_was_away_knows_no_more_than_its_log_did(auto
         nursery.cancel_scope.cancel()
 
 
-async def test_a_slave_of_rocketmqs_that_was_away_and_follows_again_sets_nobody_back(autojump_clock: MockClock) -> None:
+async def test_a_slave_of_rocketmqs_that_was_away_and_follows_again_sets_nobody_back(
+    virtual_clock: VirtualClock,
+) -> None:
     """One of rmqha's that was there to the end has told, and the master's log has gone on since."""
     master, ours, theirs = three_machines()
     async with trio.open_nursery() as nursery, master.broker(**MASTER) as broker:

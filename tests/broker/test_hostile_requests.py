@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.codec.batch import BatchEntry, encode_batch
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -14,6 +13,7 @@ from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, SerializeType
 from rmqha.codec.send_answers import decode_send_response
 from rmqha.errors import RemotingConnectError, RemotingError, RemotingSendRequestError
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet, SimStream
 
 NAMES = [
@@ -219,7 +219,7 @@ def hostile_request(random: Random) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_a_broker_survives_what_clients_make_up(seed: int, autojump_clock: MockClock) -> None:
+async def test_a_broker_survives_what_clients_make_up(seed: int, virtual_clock: VirtualClock) -> None:
     random = Random(seed)
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker:
@@ -256,7 +256,7 @@ async def test_a_broker_survives_what_clients_make_up(seed: int, autojump_clock:
         assert broker.store.max_offset == end
 
 
-async def test_pipelined_garbage_between_good_requests_harms_nobody_else(autojump_clock: MockClock) -> None:
+async def test_pipelined_garbage_between_good_requests_harms_nobody_else(virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as good, trio.open_nursery() as nursery:
         async with machine.client() as bad:
@@ -269,7 +269,7 @@ async def test_pipelined_garbage_between_good_requests_harms_nobody_else(autojum
 
 
 async def test_a_client_whose_address_the_kernel_does_not_tell_is_refused(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def accepted(_: SimStream) -> str:
         return "unknown"  # no address of the internet
@@ -288,7 +288,7 @@ async def ask_and_expect_nothing(client: object) -> None:
 
 @pytest.mark.parametrize("code", RequestCode)
 async def test_every_code_with_every_body_is_answered_and_leaves_nothing_in_flight(
-    code: RequestCode, autojump_clock: MockClock
+    code: RequestCode, virtual_clock: VirtualClock
 ) -> None:
     """Two-way and one-way: what a request took is given back, and no bug is met (tests/conftest.py)."""
     machine = Machine(SimNet(), "10.0.0.1")
@@ -307,7 +307,7 @@ async def test_every_code_with_every_body_is_answered_and_leaves_nothing_in_flig
         assert broker.store.reput_from_offset == broker.store.max_offset
 
 
-async def test_a_message_that_was_acknowledged_is_pulled_whatever_its_header_says(autojump_clock: MockClock) -> None:
+async def test_a_message_that_was_acknowledged_is_pulled_whatever_its_header_says(virtual_clock: VirtualClock) -> None:
     """Headers at random, of which the broker takes some: each of those is there for consumers."""
     random = Random(7)
     machine = Machine(SimNet(), "10.0.0.1")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic.taken_tables import TABLES_NOT_TAKEN, TakenTables
@@ -22,6 +21,7 @@ from tests.broker.machines import Machine, replication_of
 from tests.broker.test_heard_brokers import as_rocketmqs, start, start_rocketmqs
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import MASTER, OTHER_SLAVE, PEERS, fill, lose, three_machines
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_disk import SimDisk
 
 CLIENT = "1.1.1.1:1"
@@ -56,7 +56,7 @@ def places(broker: BrokerController) -> list[int | None]:
 
 
 @pytest.mark.parametrize("what", ["/", "config"])
-async def test_a_slave_that_was_cut_off_is_no_later_for_following_again(what: str, autojump_clock: MockClock) -> None:
+async def test_a_slave_that_was_cut_off_is_no_later_for_following_again(what: str, virtual_clock: VirtualClock) -> None:
     """It was not started again: what it had decided an hour ago undid where the groups were."""
     master, old, new = three_machines()
     net = master.net
@@ -91,7 +91,7 @@ class Refusing:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_a_slave_whose_log_went_on_alone_is_no_later_for_that(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, *, is_restarted: bool
+    monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock, *, is_restarted: bool
 ) -> None:
     """Its account was refused for a day. So it is over a start of its own, and where its master comes first."""
     master, old, new = three_machines()
@@ -121,7 +121,7 @@ async def test_a_slave_whose_log_went_on_alone_is_no_later_for_that(
 
 
 @pytest.mark.parametrize("what", ["/", "config"])
-async def test_what_a_slave_without_stamps_told_outlives_a_restart(what: str, autojump_clock: MockClock) -> None:
+async def test_what_a_slave_without_stamps_told_outlives_a_restart(what: str, virtual_clock: VirtualClock) -> None:
     """The older slave that came after it opened a topic again, and let a group consume."""
     master, old, new = three_machines()
     async with trio.open_nursery() as nursery, master.broker(**MASTER) as broker:
@@ -154,7 +154,7 @@ async def test_what_a_slave_without_stamps_told_outlives_a_restart(what: str, au
 
 
 @pytest.mark.parametrize("what", ["/", "config"])
-async def test_a_slave_knows_what_a_master_decided_that_awaited_others(what: str, autojump_clock: MockClock) -> None:
+async def test_a_slave_knows_what_a_master_decided_that_awaited_others(what: str, virtual_clock: VirtualClock) -> None:
     """That one lost its tables a second time, and a slave of RocketMQ's that was away undid what was decided since."""
     master, ours, theirs = three_machines()
     async with master.broker(**MASTER) as broker, theirs.broker(**OTHER_SLAVE) as other:
@@ -184,7 +184,7 @@ async def test_a_slave_knows_what_a_master_decided_that_awaited_others(what: str
         nursery.cancel_scope.cancel()
 
 
-async def test_a_former_master_that_awaited_others_is_as_late_as_its_log(autojump_clock: MockClock) -> None:
+async def test_a_former_master_that_awaited_others_is_as_late_as_its_log(virtual_clock: VirtualClock) -> None:
     """It said that what it had decided was as late as what it had lost."""
     master, other, theirs = three_machines()
     async with master.broker(**MASTER) as broker, theirs.broker(**OTHER_SLAVE), other.broker(**SLAVE):
@@ -205,7 +205,7 @@ async def test_a_former_master_that_awaited_others_is_as_late_as_its_log(autojum
         assert how_late(former).log_end == end
 
 
-async def test_a_slave_that_lost_its_log_alone_has_tables_as_late_as_before(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_lost_its_log_alone_has_tables_as_late_as_before(virtual_clock: VirtualClock) -> None:
     master, ours, _ = three_machines()
     async with master.broker(**MASTER), ours.broker(**SLAVE) as kept:
         await trio.sleep(10)
@@ -221,7 +221,7 @@ async def test_a_slave_that_lost_its_log_alone_has_tables_as_late_as_before(auto
 
 @pytest.mark.parametrize("is_ours_first", [True, False])
 async def test_what_a_slave_that_lost_its_log_alone_has_is_later_than_what_one_has_that_was_away(
-    autojump_clock: MockClock, *, is_ours_first: bool
+    virtual_clock: VirtualClock, *, is_ours_first: bool
 ) -> None:
     """37 messages were passed over. Where groups are in what it has no more is not told: they have that again."""
     master, ours, theirs = three_machines()
@@ -285,7 +285,7 @@ class Rounds:
 
 @pytest.mark.parametrize("each_s", [0.1, 6.0, 25.0])
 async def test_tables_that_take_long_to_come_are_as_late_as_the_log_all_the_while(
-    each_s: float, autojump_clock: MockClock
+    each_s: float, virtual_clock: VirtualClock
 ) -> None:
     """They were behind it for a while of each round, and said so in a file each time."""
     rounds = Rounds()
@@ -314,7 +314,7 @@ async def test_tables_that_take_long_to_come_are_as_late_as_the_log_all_the_whil
     ids=["never said", "lacks some, and what said since when is gone", "says since when", "in step"],
 )
 async def test_tables_of_which_some_were_lacking_are_not_as_late_as_the_log_at_a_start(
-    autojump_clock: MockClock, found: TablesOrigin, log_end: int, *, lacks_some: bool
+    virtual_clock: VirtualClock, found: TablesOrigin, log_end: int, *, lacks_some: bool
 ) -> None:
     """They would outdo those of a slave that has all of them."""
     slave = Rounds(max_offset=500)

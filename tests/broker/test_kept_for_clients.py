@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker import options
 from rmqha.broker.broker_controller import BrokerController
@@ -18,6 +17,7 @@ from rmqha.codec.remoting import FLAG_ONEWAY, RemotingCommand, SerializeType
 from rmqha.remoting.limits import RemotingLimits
 from rmqha.transport import Network, Stream
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 OWED_MAX = 1 << 20
@@ -109,7 +109,7 @@ async def attacked(machine: Machine, random: Random) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_is_asked_of_a_broker_and_not_taken_is_bounded_and_gone_at_the_end(
-    seed: int, autojump_clock: MockClock
+    seed: int, virtual_clock: VirtualClock
 ) -> None:
     machine = Machine(SimNet(capacity=20_000), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as honest:

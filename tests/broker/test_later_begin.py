@@ -13,7 +13,7 @@ from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, Pair
 from tests.broker.test_tables_merged import DECIDED, MASTER, OTHER_SLAVE, decide, decided, lose
 from tests.settings import clean_options
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import VirtualClock, WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import SEGMENT, Clock, commit_log, message, put, running
@@ -63,7 +63,7 @@ async def three_of_which_the_master_is_lost(*, end_alike: bool = False) -> tuple
 
 @PEERS
 async def test_a_master_that_lost_its_store_begins_where_the_group_s_log_does(
-    peers: str, autojump_clock: MockClock
+    peers: str, virtual_clock: VirtualClock
 ) -> None:
     master, short, long, end = await three_of_which_the_master_is_lost()
     async with short.broker(**SLAVE), long.broker(**OTHER_SLAVE), master.broker(**MASTER, haPeers=peers) as broker:
@@ -75,7 +75,7 @@ async def test_a_master_that_lost_its_store_begins_where_the_group_s_log_does(
 @pytest.mark.parametrize("mode", ["try", "require"])
 @PEERS
 async def test_who_begins_first_may_have_no_tables_if_another_holds_more(
-    peers: str, mode: str, autojump_clock: MockClock
+    peers: str, mode: str, virtual_clock: VirtualClock
 ) -> None:
     """It waited for the master's, and the master for its own: for ever, with all three there."""
     master, short, long, end = await three_of_which_the_master_is_lost()
@@ -93,7 +93,7 @@ async def test_who_begins_first_may_have_no_tables_if_another_holds_more(
 
 @PEERS
 async def test_who_begins_first_may_have_no_tables_if_another_ends_where_it_does(
-    peers: str, autojump_clock: MockClock
+    peers: str, virtual_clock: VirtualClock
 ) -> None:
     """That it is no longer than this one was a reason to wait for tables that the other one had."""
     master, short, long, end = await three_of_which_the_master_is_lost(end_alike=True)
@@ -106,7 +106,7 @@ async def test_who_begins_first_may_have_no_tables_if_another_ends_where_it_does
         assert not broker.store.running_flags.refusal()
 
 
-async def test_where_nobody_has_tables_the_master_waits(autojump_clock: MockClock) -> None:
+async def test_where_nobody_has_tables_the_master_waits(virtual_clock: VirtualClock) -> None:
     """What was deleted, forbidden or consumed no log tells."""
     master, short, long, _ = await three_of_which_the_master_is_lost()
     lose(short)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.log_source import LogSource
@@ -19,6 +18,7 @@ from rmqha.replication.log_master import BrokerProcess, rocketmq_process_of, why
 from tests.broker.machines import Machine
 from tests.broker.test_master_link import ROCKETMQ, answering, link_with
 from tests.broker.test_pair import SLAVE, status
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 MASTER = {"brokerRole": "ASYNC_MASTER"}
@@ -55,7 +55,7 @@ async def verdict_of(machine: Machine) -> Verdict:
         return judge(await status(client))
 
 
-async def test_a_slave_takes_no_tables_of_another_master_than_that_of_its_log(autojump_clock: MockClock) -> None:
+async def test_a_slave_takes_no_tables_of_another_master_than_that_of_its_log(virtual_clock: VirtualClock) -> None:
     group = Group()
     async with group.running() as (_, slave):
         await trio.sleep(30)
@@ -69,7 +69,7 @@ async def test_a_slave_takes_no_tables_of_another_master_than_that_of_its_log(au
     assert reason.endswith(Page.MIXED_UP)
 
 
-async def test_two_masters_stay_two_while_the_right_one_is_away(autojump_clock: MockClock) -> None:
+async def test_two_masters_stay_two_while_the_right_one_is_away(virtual_clock: VirtualClock) -> None:
     """Else each of its restarts would let the other's tables in."""
     group = Group()
     async with group.running() as (master, slave):
@@ -81,7 +81,7 @@ async def test_two_masters_stay_two_while_the_right_one_is_away(autojump_clock: 
 
 
 async def test_while_the_master_of_the_log_has_yet_to_be_heard_no_other_one_is_believed(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """A slave that started while its master was away took the other group's tables, and kept them."""
     group = Group()
@@ -93,7 +93,9 @@ async def test_while_the_master_of_the_log_has_yet_to_be_heard_no_other_one_is_b
             assert "is the master of the log here is not known yet" in str((await verdict_of(group.slave)).reasons)
 
 
-async def test_a_master_with_another_layout_of_ports_is_believed_once_its_log_comes(autojump_clock: MockClock) -> None:
+async def test_a_master_with_another_layout_of_ports_is_believed_once_its_log_comes(
+    virtual_clock: VirtualClock,
+) -> None:
     group = Group(masterAddress="10.0.0.1:10911", haMasterAddress="10.0.0.1:20912")
     async with group.master.broker(haListenPort="20912") as master, group.slave.broker() as slave:
         master.offsets.commit_offset("group", "ours", 0, offset=3)
@@ -102,7 +104,7 @@ async def test_a_master_with_another_layout_of_ports_is_believed_once_its_log_co
         assert (await verdict_of(group.slave)).level == "ok"
 
 
-async def test_a_master_that_is_named_as_usual_is_asked_once(autojump_clock: MockClock) -> None:
+async def test_a_master_that_is_named_as_usual_is_asked_once(virtual_clock: VirtualClock) -> None:
     group = Group(masterAddress="10.0.0.1:10911")
     async with group.running() as (_, slave):
         await trio.sleep(30)
@@ -123,7 +125,7 @@ async def test_one_master_by_two_names_is_one(source: BrokerProcess | None, is_k
     assert bool(log_source.master) == is_known
 
 
-async def test_at_the_end_of_a_chain_the_master_is_that_of_the_slave_above(autojump_clock: MockClock) -> None:
+async def test_at_the_end_of_a_chain_the_master_is_that_of_the_slave_above(virtual_clock: VirtualClock) -> None:
     group = Group(masterAddress="10.0.0.1:10911")
     below = {"brokerId": "2", "haMasterAddress": "10.0.0.2:10912"}
     right = Machine(group.net, "10.0.0.3", SLAVE | below)
@@ -136,7 +138,7 @@ async def test_at_the_end_of_a_chain_the_master_is_that_of_the_slave_above(autoj
         assert (await verdict_of(wrong)).level == "degraded"
 
 
-async def test_a_master_that_is_made_a_slave_is_no_other_master_any_more(autojump_clock: MockClock) -> None:
+async def test_a_master_that_is_made_a_slave_is_no_other_master_any_more(virtual_clock: VirtualClock) -> None:
     group = Group()
     async with group.other.broker() as other:
         await trio.sleep(1)
@@ -178,7 +180,7 @@ KEYS = (
 )
 
 
-async def test_masters_of_rocketmq_are_told_apart_too(autojump_clock: MockClock) -> None:
+async def test_masters_of_rocketmq_are_told_apart_too(virtual_clock: VirtualClock) -> None:
     net = SimNet()
     configuration = {RequestCode.GET_BROKER_CONFIG: RemotingCommand(0, body=KEYS % 1)}
     async with answering(net, ROCKETMQ | {"bootTimestamp": "17"}, configuration):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.group import ReplicationGroup
 from rmqha.broker.identity import Identity
@@ -33,6 +32,7 @@ from tests.broker.dledger_brokers import COMMON, BrokerGroup, Node
 from tests.broker.machines import Machine, ask, send_request
 from tests.namesrv.machines import NameServerMachine
 from tests.settings import remoting_limits, topic_rules
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 ADDRESS = "10.7.7.7"
@@ -98,7 +98,7 @@ def net() -> SimNet:
     return SimNet()
 
 
-async def test_the_leader_is_master_and_followers_are_slaves(autojump_clock: MockClock) -> None:
+async def test_the_leader_is_master_and_followers_are_slaves(virtual_clock: VirtualClock) -> None:
     """And when the leader's process ends, the next one is master."""
     async with registered_group() as (group, names, master):
         await group.send(b"0")
@@ -118,7 +118,7 @@ async def test_the_leader_is_master_and_followers_are_slaves(autojump_clock: Moc
 
 
 async def test_a_leader_that_stood_still_does_not_say_that_it_is_master(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it finds out that another leads: name servers would forget that one until it is registered again."""
     async with registered_group() as (group, names, master):
@@ -129,7 +129,7 @@ async def test_a_leader_that_stood_still_does_not_say_that_it_is_master(
             assert master.is_master, "it has not found out"
 
 
-async def test_members_of_a_group_are_name_servers_for_each_other(autojump_clock: MockClock) -> None:
+async def test_members_of_a_group_are_name_servers_for_each_other(virtual_clock: VirtualClock) -> None:
     """Each names all of them, and who leads; also after the leader's process has ended."""
     async with trio.open_nursery() as nursery:
         group = BrokerGroup(nursery)
@@ -182,7 +182,7 @@ def name_servers(
     )
 
 
-async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, virtual_clock: VirtualClock) -> None:
     names, ours = NameServer(net), name_servers(net)
     with capture_logs() as logs:
         async with trio.open_nursery() as nursery:
@@ -203,7 +203,7 @@ async def test_a_name_server_that_comes_later_or_again_is_told(net: SimNet, auto
     assert events == ["name_servers.not_registered", "name_servers.registered"] * 2 + ["name_servers.not_registered"]
 
 
-async def test_a_new_master_is_told_at_once(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_new_master_is_told_at_once(net: SimNet, virtual_clock: VirtualClock) -> None:
     """Clients had the former one, or none, for up to half a second more."""
     names, broker_id = NameServer(net), [1]
     ours = name_servers(net, identity=lambda: Identity("g", broker_id[0], "10.0.0.1:10911", "10.0.0.1:10912"))
@@ -222,7 +222,7 @@ async def test_a_new_master_is_told_at_once(net: SimNet, autojump_clock: MockClo
         nursery.cancel_scope.cancel()
 
 
-async def test_a_broker_that_takes_another_name_connects_anew(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_broker_that_takes_another_name_connects_anew(net: SimNet, virtual_clock: VirtualClock) -> None:
     """RocketMQ's name server forgets the former name with its connection alone."""
     names, name, address = NameServer(net), ["g"], "10.0.0.1:10911"
     ours = name_servers(net, identity=lambda: Identity(name[0], 1, address, "10.0.0.1:10912"))
@@ -248,7 +248,7 @@ def known_at(names: NamesrvController) -> dict[str, Any]:
     return {topic: group.data.broker_addrs for group in names.routes.groups() for topic, _ in group.topics()}
 
 
-async def test_a_slave_finds_its_master_and_follows_the_next_one(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_slave_finds_its_master_and_follows_the_next_one(net: SimNet, virtual_clock: VirtualClock) -> None:
     """By a name server alone; with the log come the tables. When another master registers, it is followed."""
     machine = NameServerMachine(net)
     keys = {"namesrvAddr": machine.where}
@@ -269,7 +269,7 @@ async def test_a_slave_finds_its_master_and_follows_the_next_one(net: SimNet, au
             await eventually(lambda: known_at(names).get("t") == {0: "10.0.0.3:10911", 1: "10.0.0.2:10911"})
 
 
-async def test_a_slave_that_was_there_first_finds_its_master_soon(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_slave_that_was_there_first_finds_its_master_soon(net: SimNet, virtual_clock: VirtualClock) -> None:
     """Not after registerNameServerPeriod: 30 s."""
     machine = NameServerMachine(net)
     keys = {"namesrvAddr": machine.where}
@@ -296,7 +296,7 @@ def register_master(names: NamesrvController, host: str) -> None:
     names.routes.register_broker(master, {}, connection=Elsewhere(), now=trio.current_time())
 
 
-async def test_a_name_server_that_is_gone_names_no_master(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_name_server_that_is_gone_names_no_master(net: SimNet, virtual_clock: VirtualClock) -> None:
     """The next master may be known to others alone."""
     first, second = NameServerMachine(net), NameServerMachine(net, "10.7.7.8")
     slave = name_servers(
@@ -318,7 +318,7 @@ async def test_a_name_server_that_is_gone_names_no_master(net: SimNet, autojump_
         nursery.cancel_scope.cancel()
 
 
-async def test_a_topic_is_told_once_it_is_saved(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_topic_is_told_once_it_is_saved(net: SimNet, virtual_clock: VirtualClock) -> None:
     """A client hears of a topic only when ``topics.json`` has it."""
     machine = NameServerMachine(net)
     broker = Machine(net, "10.0.0.1", {"namesrvAddr": machine.where})
@@ -334,7 +334,7 @@ async def test_a_topic_is_told_once_it_is_saved(net: SimNet, autojump_clock: Moc
             assert "t" not in master.topics.unsaved
 
 
-async def test_what_a_name_server_answers_ends_nothing(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_what_a_name_server_answers_ends_nothing(net: SimNet, virtual_clock: VirtualClock) -> None:
     dispatcher = RequestDispatcher()
     answer = RemotingCommand(ResponseCode.SUCCESS, body=b'{"brokerDatas":7}')
     dispatcher.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: answer)
@@ -351,7 +351,7 @@ async def test_what_a_name_server_answers_ends_nothing(net: SimNet, autojump_clo
         nursery.cancel_scope.cancel()
 
 
-async def test_a_name_server_that_answers_a_lot_holds_nobody_up(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_name_server_that_answers_a_lot_holds_nobody_up(net: SimNet, virtual_clock: VirtualClock) -> None:
     """Fifteen megabytes of header held the event loop for more than a second, and took 700 MB, every five seconds."""
     brokers = [BrokerData("DefaultCluster", "g", dict.fromkeys(range(5000), "10.0.0.1:10911"))]
     long = RemotingCommand(ResponseCode.SUCCESS, body=encode_route(TopicRouteData(tuple(brokers), ()), version=0))
@@ -371,7 +371,7 @@ async def test_a_name_server_that_answers_a_lot_holds_nobody_up(net: SimNet, aut
 
 
 async def test_a_table_that_no_frame_holds_ends_no_broker(
-    net: SimNet, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    net: SimNet, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, ours = NameServer(net), name_servers(net)
     async with trio.open_nursery() as nursery:
@@ -385,7 +385,7 @@ async def test_a_table_that_no_frame_holds_ends_no_broker(
         nursery.cancel_scope.cancel()
 
 
-async def test_the_master_is_found_at_any_name_server(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_the_master_is_found_at_any_name_server(net: SimNet, virtual_clock: VirtualClock) -> None:
     names, ours = NameServer(net), name_servers(net, namesrvAddr=f"10.7.7.6:9876;{NAMESRV}")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(names.run)
@@ -400,7 +400,7 @@ async def test_the_master_is_found_at_any_name_server(net: SimNet, autojump_cloc
     [("dLegerSelfId=n1\ndLegerGroup=g\n", True), ("dLegerSelfId=n2\ndLegerGroup=g\n", False), ("brokerId=0\n", False)],
 )
 async def test_a_broker_of_rocketmq_says_which_member_it_is(
-    net: SimNet, autojump_clock: MockClock, keys: str, is_member: bool
+    net: SimNet, virtual_clock: VirtualClock, keys: str, is_member: bool
 ) -> None:
     """A name server may still name the master of an earlier term."""
     dispatcher, config = RequestDispatcher(), config_of()

@@ -6,7 +6,6 @@ from copy import deepcopy
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
@@ -21,7 +20,7 @@ from rmqha.errors import RemotingError
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, status
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import VirtualClock, WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 
@@ -58,7 +57,7 @@ USED = (7, 5, 3)
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_an_older_copy_of_a_store_that_is_put_back(role: dict[str, str], autojump_clock: MockClock) -> None:
+async def test_an_older_copy_of_a_store_that_is_put_back(role: dict[str, str], virtual_clock: VirtualClock) -> None:
     """It had the log's end from its slave, delivered what was delayed there again, and the slave took its tables."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -80,7 +79,7 @@ async def test_an_older_copy_of_a_store_that_is_put_back(role: dict[str, str], a
 
 
 @pytest.mark.parametrize("mode", ["try", "require"])
-async def test_the_longest_peer_that_comes_after_an_older_one(mode: str, autojump_clock: MockClock) -> None:
+async def test_the_longest_peer_that_comes_after_an_older_one(mode: str, virtual_clock: VirtualClock) -> None:
     """The older one had told all, as it was the longest that was there."""
     net = SimNet()
     first, second, third = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
@@ -104,7 +103,7 @@ async def test_the_longest_peer_that_comes_after_an_older_one(mode: str, autojum
 
 @pytest.mark.parametrize("after_s", [0.0, 3.0])
 async def test_an_older_copy_that_is_killed_as_soon_as_it_has_caught_up(
-    after_s: float, autojump_clock: MockClock
+    after_s: float, virtual_clock: VirtualClock
 ) -> None:
     """The log was there, what was taken of the tables was not yet saved, and nobody asked again."""
     net = SimNet()
@@ -134,7 +133,7 @@ async def test_an_older_copy_that_is_killed_as_soon_as_it_has_caught_up(
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_log_that_is_lost_without_its_tables(role: dict[str, str], autojump_clock: MockClock) -> None:
+async def test_a_log_that_is_lost_without_its_tables(role: dict[str, str], virtual_clock: VirtualClock) -> None:
     """Opened without its peer, it cuts how far consumers are, as its queues are empty; the peer knows."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -155,7 +154,7 @@ async def test_a_log_that_is_lost_without_its_tables(role: dict[str, str], autoj
 
 
 @pytest.mark.parametrize("lost", ["the end of the log", "the store"])
-async def test_offsets_beyond_the_log_that_a_late_peer_brings(lost: str, autojump_clock: MockClock) -> None:
+async def test_offsets_beyond_the_log_that_a_late_peer_brings(lost: str, virtual_clock: VirtualClock) -> None:
     """Its tables came farther than its log: the group passed over the next messages, which are given those places."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -179,7 +178,7 @@ async def test_offsets_beyond_the_log_that_a_late_peer_brings(lost: str, autojum
 
 
 @pytest.mark.parametrize("what", ["a reset", "a deletion"])
-async def test_an_earlier_place_that_was_chosen_here_stays(what: str, autojump_clock: MockClock) -> None:
+async def test_an_earlier_place_that_was_chosen_here_stays(what: str, virtual_clock: VirtualClock) -> None:
     """A slave keeps the larger offset: with one message of the log's end it came back, and eighty were not read."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -206,7 +205,7 @@ async def test_an_earlier_place_that_was_chosen_here_stays(what: str, autojump_c
             assert broker.offsets.query_offset("g", "t", 0) == (2 if what == "a reset" else None)
 
 
-async def test_what_is_farther_here_stays(autojump_clock: MockClock) -> None:
+async def test_what_is_farther_here_stays(virtual_clock: VirtualClock) -> None:
     """A log that lost its end in a crash has tables that are as new as its slave's, or newer."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -237,7 +236,7 @@ def test_deliveries_go_forward_alone() -> None:
     assert [*offsets] == [(1, 7), (2, 9), (4, 1)]
 
 
-async def test_the_log_comes_without_them_too(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_log_comes_without_them_too(virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that lets nobody ask, or whose listenPort is elsewhere, still has what was acknowledged."""
 
     async def fails(_tables: SlaveSynchronize, _address: str, **_how: object) -> Merged:
@@ -264,7 +263,7 @@ async def test_the_log_comes_without_them_too(autojump_clock: MockClock, monkeyp
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("kept", ["commitlog", "all but config"])
-async def test_tables_that_are_lost_beside_a_log(role: dict[str, str], kept: str, autojump_clock: MockClock) -> None:
+async def test_tables_that_are_lost_beside_a_log(role: dict[str, str], kept: str, virtual_clock: VirtualClock) -> None:
     """A root disk that was replaced, or a copy without ``config``: the slave's tables were the last, and replaced."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -282,7 +281,9 @@ async def test_tables_that_are_lost_beside_a_log(role: dict[str, str], kept: str
 
 
 @pytest.mark.parametrize("comes", ["before", "later"])
-async def test_tables_that_are_lost_beside_a_log_longer_than_the_slaves(comes: str, autojump_clock: MockClock) -> None:
+async def test_tables_that_are_lost_beside_a_log_longer_than_the_slaves(
+    comes: str, virtual_clock: VirtualClock
+) -> None:
     """What the log had taught counted for more than what was decided: deleted topics and permissions were undone."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -348,7 +349,7 @@ async def _used_and_lost() -> tuple[Machine, Machine]:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_tables_that_are_lost_beside_a_log_are_so_at_the_next_start(
-    is_killed: bool, autojump_clock: MockClock
+    is_killed: bool, virtual_clock: VirtualClock
 ) -> None:
     """The first one had saved what the log tells; the second took that for the group's, and so did the slave."""
     master, slave = await _used_and_lost()
@@ -374,7 +375,7 @@ async def test_tables_that_are_lost_beside_a_log_are_so_at_the_next_start(
 
 @pytest.mark.parametrize("after_s", [74, 131, 134])
 async def test_tables_that_are_lost_are_asked_for_before_a_slave_takes_what_is_left(
-    after_s: int, autojump_clock: MockClock
+    after_s: int, virtual_clock: VirtualClock
 ) -> None:
     """Within the minute that the slave waits: it was asked once a minute."""
     master, slave = await _used_and_lost()
@@ -385,7 +386,7 @@ async def test_tables_that_are_lost_are_asked_for_before_a_slave_takes_what_is_l
             assert [tables_of(broker), tables_of(peer)] == [USED, USED]
 
 
-async def test_a_group_waits_for_its_place_while_tables_that_are_lost_are_awaited(autojump_clock: MockClock) -> None:
+async def test_a_group_waits_for_its_place_while_tables_that_are_lost_are_awaited(virtual_clock: VirtualClock) -> None:
     """It was told that it has none, began at the end, and committed that: it never had what came before."""
     master, slave = await _used_and_lost()
     query = RemotingCommand(
@@ -402,7 +403,7 @@ async def test_a_group_waits_for_its_place_while_tables_that_are_lost_are_awaite
             assert (answer.code, answer.ext_fields["offset"]) == (ResponseCode.SUCCESS, "5")
 
 
-async def test_offsets_that_a_late_peer_tells_of_a_lost_table_are_cut(autojump_clock: MockClock) -> None:
+async def test_offsets_that_a_late_peer_tells_of_a_lost_table_are_cut(virtual_clock: VirtualClock) -> None:
     """Its tables had come farther than its log: the group passed over the next messages."""
     master, slave = await _used_and_lost()
     async with slave.broker(**SLAVE) as peer:
@@ -415,7 +416,7 @@ async def test_offsets_that_a_late_peer_tells_of_a_lost_table_are_cut(autojump_c
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_nothing_is_taken_of_a_peer_with_other_bytes(is_restarted: bool, autojump_clock: MockClock) -> None:
+async def test_nothing_is_taken_of_a_peer_with_other_bytes(is_restarted: bool, virtual_clock: VirtualClock) -> None:
     """A master in doubt had taken messages by then: a group's offset passed over them, and a topic of them was gone."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -444,7 +445,7 @@ async def test_nothing_is_taken_of_a_peer_with_other_bytes(is_restarted: bool, a
 
 
 @pytest.mark.parametrize("mode", ["try", "require"])
-async def test_of_a_new_group_one_peer_may_be_away_for_good(mode: str, autojump_clock: MockClock) -> None:
+async def test_of_a_new_group_one_peer_may_be_away_for_good(mode: str, virtual_clock: VirtualClock) -> None:
     """The other one follows, and has the tables; this master's own are what counts, also at its next start."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -464,7 +465,7 @@ async def test_of_a_new_group_one_peer_may_be_away_for_good(mode: str, autojump_
             assert tables_of(broker)[0] == 9
 
 
-async def test_offsets_beyond_the_end_of_a_slave_give_way_to_its_masters(autojump_clock: MockClock) -> None:
+async def test_offsets_beyond_the_end_of_a_slave_give_way_to_its_masters(virtual_clock: VirtualClock) -> None:
     """An old master that lost its end kept what was committed there, and passed over messages as a master once more."""
     net = SimNet()
     old, new = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -500,7 +501,7 @@ async def test_offsets_beyond_the_end_of_a_slave_give_way_to_its_masters(autojum
         assert broker.offsets.query_offset("g", "t", 0) == 9
 
 
-async def test_tables_that_are_gone_beside_a_log_are_told_of(autojump_clock: MockClock) -> None:
+async def test_tables_that_are_gone_beside_a_log_are_told_of(virtual_clock: VirtualClock) -> None:
     """It was "ok", with all delayed messages delivered again, and its consumers at the beginning."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker() as broker:
@@ -521,7 +522,7 @@ async def test_tables_that_are_gone_beside_a_log_are_told_of(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("mode", ["try", "require"])
-async def test_a_pair_that_lost_its_tables_beside_equal_logs_goes_on(mode: str, autojump_clock: MockClock) -> None:
+async def test_a_pair_that_lost_its_tables_beside_equal_logs_goes_on(mode: str, virtual_clock: VirtualClock) -> None:
     """Each waited for the other's, for ever."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -538,7 +539,7 @@ async def test_a_pair_that_lost_its_tables_beside_equal_logs_goes_on(mode: str, 
         assert not peer.replication.facts()["not_learned"]
 
 
-async def test_groups_that_are_new_since_an_older_copy_keep_their_places(autojump_clock: MockClock) -> None:
+async def test_groups_that_are_new_since_an_older_copy_keep_their_places(virtual_clock: VirtualClock) -> None:
     """Of a quiet queue they lie before the copy's end: without an offset such a group began at the end."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -562,7 +563,7 @@ async def test_groups_that_are_new_since_an_older_copy_keep_their_places(autojum
 
 
 async def test_an_older_copy_that_is_stopped_before_its_peer_has_told_is_told_at_its_next_start(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log was whole: nobody asked again, and what was delayed in the tail was delivered twice."""
     net = SimNet()

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.processors import consume_admin_processor
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP
@@ -17,6 +16,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from tests.broker.group_members import consuming, member_of
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 
 HOUR_S = 3600
 
@@ -48,7 +48,7 @@ async def send_three(client: RemotingClient) -> None:
 
 
 async def test_members_that_have_committed_nothing_lack_what_is_there(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker(), machine.client() as client, member_of(machine, "one") as one:
         await send_three(client)
@@ -67,7 +67,7 @@ async def test_members_that_have_committed_nothing_lack_what_is_there(
         assert await lag_of_all(client) == {"stuck": 2, "consumers": 3}
 
 
-async def test_who_does_not_ask_for_them_is_answered_as_before(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_who_does_not_ask_for_them_is_answered_as_before(machine: Machine, virtual_clock: VirtualClock) -> None:
     """Mqadmin, and RocketMQ's exporter."""
     async with machine.broker(), machine.client() as client, member_of(machine, "one") as one:
         await send_three(client)
@@ -77,7 +77,7 @@ async def test_who_does_not_ask_for_them_is_answered_as_before(machine: Machine,
         assert await lag_of_all(client, with_all=False) == {}
 
 
-async def test_broadcasting_members_lack_nothing(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_broadcasting_members_lack_nothing(machine: Machine, virtual_clock: VirtualClock) -> None:
     """They keep their places themselves; so they pull, too."""
     async with machine.broker(), machine.client() as client, member_of(machine, "one") as one:
         await send_three(client)
@@ -85,7 +85,7 @@ async def test_broadcasting_members_lack_nothing(machine: Machine, autojump_cloc
         assert await lag_of_all(client) == {}
 
 
-async def test_topics_that_are_not_there_are_left_out(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_topics_that_are_not_there_are_left_out(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client, member_of(machine, "one") as one:
         await send_three(client)
         await one.heartbeat(consuming("g", SubscriptionData("t"), SubscriptionData("gone")))
@@ -93,7 +93,7 @@ async def test_topics_that_are_not_there_are_left_out(machine: Machine, autojump
 
 
 async def test_who_pulls_without_being_a_member_lacks_what_is_there_until_an_hour_later(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """As rmqha's consumers do, and who hangs at the first messages pulls no more."""
     async with machine.broker():
@@ -108,7 +108,7 @@ async def test_who_pulls_without_being_a_member_lacks_what_is_there_until_an_hou
             assert await lag_of_all(client) == {}
 
 
-async def test_a_group_that_is_deleted_lacks_nothing(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_group_that_is_deleted_lacks_nothing(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         await send_three(client)
         fields = {"groupName": "consumers", "removeOffset": "true"}
@@ -117,7 +117,7 @@ async def test_a_group_that_is_deleted_lacks_nothing(machine: Machine, autojump_
 
 
 async def test_what_does_not_fit_an_answer_is_left_out(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members may name as many topics as they like."""
     monkeypatch.setattr(consume_admin_processor, "ENTRIES_MAX", 7)
@@ -132,7 +132,7 @@ async def test_what_does_not_fit_an_answer_is_left_out(
 
 @pytest.mark.parametrize("by_group", [False, True])
 async def test_what_was_there_before_the_first_message_is_not_lacking(
-    machine: Machine, by_group: bool, autojump_clock: MockClock
+    machine: Machine, by_group: bool, virtual_clock: VirtualClock
 ) -> None:
     """A topic that was deleted, and made again, goes on behind the places of what it had."""
     async with machine.broker(), machine.client() as client, member_of(machine, "one") as one:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.main import exit_code_of
@@ -33,6 +32,7 @@ from tests.broker.machines import (
     send_request,
     status_of,
 )
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 SLAVE = {
@@ -68,7 +68,7 @@ async def status(client: RemotingClient) -> dict[str, object]:
     return document
 
 
-async def test_a_master_tells_that_a_slave_has_no_room(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_master_tells_that_a_slave_has_no_room(pair: Pair, virtual_clock: VirtualClock) -> None:
     """Of one that follows and cannot make its next file it guessed that its process was stopped."""
 
     async def check(client: RemotingClient) -> None:
@@ -98,7 +98,7 @@ async def test_a_master_tells_that_a_slave_has_no_room(pair: Pair, autojump_cloc
             assert judge(await status(client)).level == "ok"
 
 
-async def test_a_master_tells_that_a_slaves_disk_has_failed(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_master_tells_that_a_slaves_disk_has_failed(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.running() as (_, slave), pair.master.client() as client:
         slave.store.running_flags.fail(StoreWriteError(OSError(5, "injected"), operation="fdatasync", path="/a"))
         await ask(client, send_request(b"x"))
@@ -112,7 +112,7 @@ def log_of(machine: Machine) -> dict[str, bytes]:
     return {path: bytes(inode.cache) for path, inode in machine.disk.files.items() if "/commitlog/" in path}
 
 
-async def test_send_ok_means_the_slave_has_it_on_its_disk(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_send_ok_means_the_slave_has_it_on_its_disk(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.running() as (master, slave), pair.master.client() as client:
         for number in range(20):
             answer = await ask(client, send_request(b"%d" % number))
@@ -121,7 +121,7 @@ async def test_send_ok_means_the_slave_has_it_on_its_disk(pair: Pair, autojump_c
     assert log_of(pair.slave) == log_of(pair.master)
 
 
-async def test_without_a_slave_the_message_is_stored_and_says_so(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_without_a_slave_the_message_is_stored_and_says_so(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.master.broker(), pair.master.client() as client:
         assert (await ask(client, send_request(b"alone"))).code == ResponseCode.SLAVE_NOT_AVAILABLE
         answer = await ask(client, pull_request(0, suspend_ms=5_000))
@@ -129,7 +129,7 @@ async def test_without_a_slave_the_message_is_stored_and_says_so(pair: Pair, aut
 
 
 async def test_a_slave_that_stops_answering_costs_exactly_the_slave_timeout(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     async with pair.running(), pair.master.client() as client:
         pair.net.cut("10.0.0.2", "10.0.0.1")
@@ -140,7 +140,7 @@ async def test_a_slave_that_stops_answering_costs_exactly_the_slave_timeout(
 
 
 async def test_cleaning_spares_what_a_connected_slave_has_not_acknowledged(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     async with pair.running() as (master, _), pair.master.client() as client:
         await ask(client, send_request(b"x"))
@@ -154,7 +154,7 @@ async def test_cleaning_spares_what_a_connected_slave_has_not_acknowledged(
         pair.net.heal()
 
 
-async def test_a_client_that_takes_no_answers_holds_nobody_up(autojump_clock: MockClock) -> None:
+async def test_a_client_that_takes_no_answers_holds_nobody_up(virtual_clock: VirtualClock) -> None:
     """#1879: the answers of one client blocked the service that answers all. Here three do not read, two leave."""
     pair = Pair(SimNet(capacity=2_000))
     async with pair.running() as (master, _), pair.master.client() as client, trio.open_nursery() as nursery:
@@ -186,7 +186,7 @@ async def test_a_client_that_takes_no_answers_holds_nobody_up(autojump_clock: Mo
 
 
 async def test_the_slave_serves_what_was_acknowledged_when_the_master_is_gone(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     async with pair.slave.broker():
         async with pair.master.broker() as master, pair.master.client() as client:
@@ -204,7 +204,7 @@ async def test_the_slave_serves_what_was_acknowledged_when_the_master_is_gone(
             assert (beyond.code, beyond.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "99")
 
 
-async def test_topics_and_consumer_offsets_reach_the_slave(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_topics_and_consumer_offsets_reach_the_slave(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.running() as (_, slave), pair.master.client() as client:
         await ask(client, send_request(b"x", topic="travels", d="7"))
         commit = {"consumerGroup": "g", "topic": "travels", "queueId": "0", "commitOffset": "1"}
@@ -218,7 +218,7 @@ async def test_topics_and_consumer_offsets_reach_the_slave(pair: Pair, autojump_
         assert slave.offsets.query_offset("g", "other", 0) == 5
 
 
-async def test_a_returning_master_takes_no_consumer_back(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_returning_master_takes_no_consumer_back(pair: Pair, virtual_clock: VirtualClock) -> None:
     """#1094: while the master was away consumers went on at the slave; its return costs them nothing there."""
 
     async def commit(client: RemotingClient, offset: int) -> None:
@@ -245,7 +245,7 @@ async def test_a_returning_master_takes_no_consumer_back(pair: Pair, autojump_cl
             assert slave.offsets.query_offset("g", "t", 0) == 10, "it was connected, and a newer one does come"
 
 
-async def test_a_slave_needs_no_port_but_the_masters_own(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_needs_no_port_but_the_masters_own(pair: Pair, virtual_clock: VirtualClock) -> None:
     """#2819: RocketMQ's slaves ask for topics on listenPort - 2, which firewalls forget."""
     async with pair.running() as (_, slave), pair.master.client() as client:
         pair.net.listeners.pop(("10.0.0.1", 10909))
@@ -264,7 +264,7 @@ async def test_a_slave_needs_no_port_but_the_masters_own(pair: Pair, autojump_cl
     ],
 )
 async def test_the_default_client_is_told_the_status_before_it_gives_up(
-    pair: Pair, role: str, status: SendStatus, after_s: float, autojump_clock: MockClock
+    pair: Pair, role: str, status: SendStatus, after_s: float, virtual_clock: VirtualClock
 ) -> None:
     """#5657: by default the broker waits up to 5 s for its disk and 3 s for its slave, and RocketMQ's client 3 s."""
     pair.master.settings |= {"flushDiskType": "SYNC_FLUSH", "brokerRole": role}
@@ -282,7 +282,7 @@ async def test_the_default_client_is_told_the_status_before_it_gives_up(
         pair.master.disk.faults.heal()
 
 
-async def test_a_slave_that_has_only_the_log_says_so(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_that_has_only_the_log_says_so(pair: Pair, virtual_clock: VirtualClock) -> None:
     """As behind a firewall that knows only the HA port: it was called ok, and had no offsets when it was needed."""
     async with pair.running(), pair.master.client() as client, pair.slave.client() as slave_client:
         listener = pair.net.listeners.pop(("10.0.0.1", 10911))
@@ -300,7 +300,7 @@ async def test_a_slave_that_has_only_the_log_says_so(pair: Pair, autojump_clock:
 
 
 async def test_a_slave_that_had_the_tables_says_that_they_are_not_the_newest(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     """It said that they were not taken over, a moment after its master had gone."""
     async with pair.slave.broker(), pair.slave.client() as slave_client:
@@ -315,7 +315,7 @@ async def test_a_slave_that_had_the_tables_says_that_they_are_not_the_newest(
 
 @pytest.mark.parametrize("master_address", ["10.0.0.1:10911", UNSET])
 async def test_a_slave_is_in_sync_once_it_has_its_masters_tables(
-    master_address: str, pair: Pair, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    master_address: str, pair: Pair, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """It was before, for three seconds, and for ever without masterAddress: it could not give its master them back."""
     monkeypatch.setattr(ha_client, "_BEGIN_KNOWN_WITHIN_S", 0.0)  # else it has no log either
@@ -340,7 +340,7 @@ async def test_a_slave_is_in_sync_once_it_has_its_masters_tables(
             assert slave.topics.to_json()["topicConfigTable"] == master.topics.to_json()["topicConfigTable"]
 
 
-async def test_tables_are_asked_for_as_soon_as_the_logs_are_joined(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_tables_are_asked_for_as_soon_as_the_logs_are_joined(pair: Pair, virtual_clock: VirtualClock) -> None:
     """RocketMQ's slaves wait for three seconds; who lost its master before could not give it its tables back."""
     async with pair.master.broker() as master, pair.master.client() as client:
         await ask(client, send_request(b"x"))
@@ -357,7 +357,7 @@ async def test_tables_are_asked_for_as_soon_as_the_logs_are_joined(pair: Pair, a
             assert slave.topics.select("new") is not None
 
 
-async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_status_judges_both_sides(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.running(), pair.master.client() as client, pair.slave.client() as slave_client:
         await ask(client, send_request(b"x"))
         verdict = judge(await status(client))
@@ -370,7 +370,7 @@ async def test_status_judges_both_sides(pair: Pair, autojump_clock: MockClock) -
 
 @pytest.mark.parametrize("master_address", ["10.0.0.1:10911", UNSET])
 async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(
-    master_address: str, pair: Pair, autojump_clock: MockClock
+    master_address: str, pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     with capture_logs() as logs:
         async with pair.master.broker() as master, pair.master.client() as client:
@@ -391,7 +391,7 @@ async def test_a_slave_that_is_gone_stays_in_its_masters_status_by_name(
     assert (told[1]["name"], told[2]["answers_not_send_ok"]) == ("broker-a/1", 1)
 
 
-async def test_what_no_slave_took_is_seen_once_it_is_flushed(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_what_no_slave_took_is_seen_once_it_is_flushed(pair: Pair, virtual_clock: VirtualClock) -> None:
     """With ASYNC_FLUSH after 10 s at most, or at once when somebody asks for what the queue has."""
     ends = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "t", "queueId": "0"})
     async with pair.master.broker(flushDiskType="ASYNC_FLUSH") as master, pair.master.client() as client:
@@ -429,7 +429,7 @@ async def lose_the_masters_tail(pair: Pair) -> int:
     return longer
 
 
-async def test_a_slave_ahead_is_recognised_and_acknowledges_nothing(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_ahead_is_recognised_and_acknowledges_nothing(pair: Pair, virtual_clock: VirtualClock) -> None:
     longer = await lose_the_masters_tail(pair)
     async with pair.slave.broker() as slave, pair.master.broker() as master, pair.master.client() as client:
         await trio.sleep(10)
@@ -441,7 +441,7 @@ async def test_a_slave_ahead_is_recognised_and_acknowledges_nothing(pair: Pair, 
         assert ha_client_of(slave).info().state.value == "ahead"
 
 
-async def test_a_slave_ahead_keeps_its_own_tables(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_ahead_keeps_its_own_tables(pair: Pair, virtual_clock: VirtualClock) -> None:
     """Its messages are of topics, and were consumed by groups, of which that master knows nothing any more."""
     await lose_the_masters_tail(pair)
     async with pair.slave.broker() as slave, pair.master.broker() as master, pair.master.client() as client:
@@ -457,7 +457,7 @@ async def test_a_slave_ahead_keeps_its_own_tables(pair: Pair, autojump_clock: Mo
 
 
 async def test_a_returning_master_takes_its_tail_back_before_it_accepts_sends(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     longer = await lose_the_masters_tail(pair)
     async with pair.slave.broker(), pair.master.broker(haPeers="10.0.0.2:10912") as master:
@@ -472,7 +472,7 @@ async def test_a_returning_master_takes_its_tail_back_before_it_accepts_sends(
 
 
 async def test_a_slave_that_comes_back_with_more_is_asked_when_it_says_so(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     """haCatchUpAtStart=try does not wait for who is away: ten seconds of sends took the places of acknowledged ones."""
     longer = await lose_the_masters_tail(pair)
@@ -486,7 +486,7 @@ async def test_a_slave_that_comes_back_with_more_is_asked_when_it_says_so(
 
 
 async def test_a_master_too_full_to_take_its_tail_back_takes_nothing_else_before_it(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     longer = await lose_the_masters_tail(pair)
     pair.master.disk.faults.crowded = True
@@ -508,7 +508,7 @@ async def test_a_master_too_full_to_take_its_tail_back_takes_nothing_else_before
         assert queue.max_offset_in_queue == 6, "the five that were, and the new one"
 
 
-async def test_what_was_consumed_of_the_tail_stays_consumed(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_what_was_consumed_of_the_tail_stays_consumed(pair: Pair, virtual_clock: VirtualClock) -> None:
     """A master cuts consumer offsets beyond its log, but not those that its peers gave it back the messages for."""
     await lose_the_masters_tail(pair)
     table = b'{"offsetTable":{"t@g":{0:5},"t@h":{0:6}}}'
@@ -519,7 +519,7 @@ async def test_what_was_consumed_of_the_tail_stays_consumed(pair: Pair, autojump
 
 
 async def test_a_master_that_must_ask_its_peers_takes_no_sends_without_them(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     """It serves readers meanwhile, and its status says what it waits for."""
     longer = await lose_the_masters_tail(pair)
@@ -544,7 +544,7 @@ async def test_a_master_that_must_ask_its_peers_takes_no_sends_without_them(
         assert judge(await status(client)).level == "degraded"
 
 
-async def test_a_slave_asks_nobody(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_asks_nobody(pair: Pair, virtual_clock: VirtualClock) -> None:
     required = {"haPeers": "10.0.0.2:10912", "haCatchUpAtStart": "require"}
     async with pair.slave.broker(**required) as slave, pair.master.broker(**required) as master:
         await trio.sleep(20)
@@ -552,7 +552,7 @@ async def test_a_slave_asks_nobody(pair: Pair, autojump_clock: MockClock) -> Non
         assert replication_of(slave).catch_up.opened.is_set()
 
 
-async def test_a_master_that_asks_its_peers_can_be_stopped_meanwhile(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_master_that_asks_its_peers_can_be_stopped_meanwhile(pair: Pair, virtual_clock: VirtualClock) -> None:
     """However much it has to fetch; and nobody is served before it has asked."""
     pair.net.cut("10.0.0.2", "10.0.0.1")
     with capture_logs() as logs:
@@ -575,7 +575,7 @@ async def diverge(pair: Pair) -> None:
             await ask(client, send_request(body))
 
 
-async def test_replication_that_ended_for_good_is_an_exit_code(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_replication_that_ended_for_good_is_an_exit_code(pair: Pair, virtual_clock: VirtualClock) -> None:
     await diverge(pair)
     async with pair.master.broker() as master, pair.slave.broker() as slave:
         await trio.sleep(10)
@@ -585,7 +585,7 @@ async def test_replication_that_ended_for_good_is_an_exit_code(pair: Pair, autoj
 
 
 async def test_a_master_whose_sends_wait_for_nobody_is_told_that_its_slave_has_diverged(
-    pair: Pair, autojump_clock: MockClock
+    pair: Pair, virtual_clock: VirtualClock
 ) -> None:
     """It was "ok", without haPeers: the slave that would take over from it had stopped for good."""
     await diverge(pair)
@@ -600,13 +600,13 @@ async def test_a_master_whose_sends_wait_for_nobody_is_told_that_its_slave_has_d
     assert any("diverged log at physical offset 8" in told and Page.DIVERGED in told for told in verdict.reasons)
 
 
-async def test_a_slave_that_only_waits_for_its_master_ends_in_order(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_that_only_waits_for_its_master_ends_in_order(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.slave.broker() as slave:
         await trio.sleep(10)
     assert exit_code_of(slave) == EXIT_OK
 
 
-async def test_a_failed_disk_tells_more_than_the_replication_it_ended(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_failed_disk_tells_more_than_the_replication_it_ended(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.running() as (_, slave), pair.master.client() as client:
         pair.slave.disk.faults.sync_errors = 1
         await ask(client, send_request(b"1"))
@@ -614,7 +614,7 @@ async def test_a_failed_disk_tells_more_than_the_replication_it_ended(pair: Pair
     assert exit_code_of(slave) == EXIT_STORE_FAILED
 
 
-async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, virtual_clock: VirtualClock) -> None:
     await diverge(pair)
     async with pair.slave.broker():
         with pytest.RaisesGroup(DivergedLogError, allow_unwrapped=True, flatten_subgroups=True):
@@ -622,7 +622,7 @@ async def test_a_peer_with_other_bytes_stops_the_start(pair: Pair, autojump_cloc
                 pass
 
 
-async def test_a_slave_keeps_what_was_consumed_beyond_its_log(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_keeps_what_was_consumed_beyond_its_log(pair: Pair, virtual_clock: VirtualClock) -> None:
     """The rest of the log may still come; only a master's log is known to be all there is."""
     async with pair.slave.broker() as slave:
         slave.offsets.commit_offset("g", "t", 0, offset=100)
@@ -630,7 +630,7 @@ async def test_a_slave_keeps_what_was_consumed_beyond_its_log(pair: Pair, autoju
         assert slave.offsets.query_offset("g", "t", 0) == 100
 
 
-async def test_a_slave_that_holds_nothing_yet_needs_all_of_the_log(pair: Pair, autojump_clock: MockClock) -> None:
+async def test_a_slave_that_holds_nothing_yet_needs_all_of_the_log(pair: Pair, virtual_clock: VirtualClock) -> None:
     async with pair.master.broker() as master, pair.master.client() as client:
         await ask(client, send_request(b"x"))
         assert master.replication.kept_from() == master.store.max_offset

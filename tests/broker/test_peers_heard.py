@@ -5,7 +5,6 @@ Each case was found by an attacker, with real brokers.
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.cli.verdict import judge
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -26,6 +25,7 @@ from tests.broker.test_tables_merged import (
     lose,
     three_machines,
 )
+from tests.sim.sim_clock import VirtualClock
 
 LOG = ("/commitlog", "/consumequeue", "/index", "/checkpoint")
 
@@ -37,7 +37,7 @@ async def place_of_next(machine: Machine, topic: str) -> int:
     return int(sent.ext_fields["queueOffset"])
 
 
-async def test_a_slave_promoted_while_its_master_waits_for_a_peer_asks_that_one(autojump_clock: MockClock) -> None:
+async def test_a_slave_promoted_while_its_master_waits_for_a_peer_asks_that_one(virtual_clock: VirtualClock) -> None:
     """It said nothing of what its master lacked; the other one took over tables in which prohibitions were undone."""
     master, missed, told = three_machines()
     async with told.broker(**OTHER_SLAVE), master.broker(**MASTER) as broker:
@@ -65,7 +65,7 @@ async def test_a_slave_promoted_while_its_master_waits_for_a_peer_asks_that_one(
             assert [decided(promoted), decided(other)] == [DECIDED] * 2
 
 
-async def test_a_master_that_lost_its_log_alone_asks_where_queues_end(autojump_clock: MockClock) -> None:
+async def test_a_master_that_lost_its_log_alone_asks_where_queues_end(virtual_clock: VirtualClock) -> None:
     """Its own tables were there, so nobody was asked, and positions were given a second time."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE) as slave, master.broker(**MASTER) as broker:
@@ -79,7 +79,7 @@ async def test_a_master_that_lost_its_log_alone_asks_where_queues_end(autojump_c
         assert await place_of_next(master, "silent") == 3
 
 
-async def test_a_slave_that_lost_its_log_tells_of_a_table_that_its_master_lost(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_lost_its_log_tells_of_a_table_that_its_master_lost(virtual_clock: VirtualClock) -> None:
     """It counted as one that has nothing to tell, as if all of the tables were there.
 
     Where groups were in messages that it has no more is not told: they have them again.
@@ -98,7 +98,7 @@ async def test_a_slave_that_lost_its_log_tells_of_a_table_that_its_master_lost(a
 
 @pytest.mark.parametrize("lost", [("consumerOffset.json", "tablesOrigin.json"), ("tablesOrigin.json",)])
 async def test_tables_that_nothing_vouches_for_are_missed_by_no_slave(
-    lost: tuple[str, ...], autojump_clock: MockClock
+    lost: tuple[str, ...], virtual_clock: VirtualClock
 ) -> None:
     """What says which tables there were was gone as well, and nobody was asked."""
     master, first, _ = three_machines()
@@ -112,7 +112,7 @@ async def test_tables_that_nothing_vouches_for_are_missed_by_no_slave(
 
 
 async def test_a_slave_without_offsets_tells_no_group_that_it_has_none_before_its_master_has_told_them(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """The group began at the end, and what it committed there stayed beside the master's word."""
     master, first, _ = three_machines()
@@ -142,7 +142,7 @@ async def test_a_slave_without_offsets_tells_no_group_that_it_has_none_before_it
 @pytest.mark.parametrize("lost", ["config", ""])
 @pytest.mark.parametrize("peers", [ONE_PEER, PEERS])
 async def test_a_group_without_a_message_keeps_what_operators_made_when_its_master_loses_that(
-    lost: str, peers: dict[str, str], autojump_clock: MockClock
+    lost: str, peers: dict[str, str], virtual_clock: VirtualClock
 ) -> None:
     """Of two peers without a message none was asked, and both took over the empty tables."""
     master, first, second = three_machines()

@@ -5,7 +5,6 @@ from weakref import ref
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.processors.send_message_processor import SendMessageProcessor
 from rmqha.broker.puts import put_service
@@ -23,6 +22,7 @@ from rmqha.store.status import PutMessageStatus
 from tests.broker.machines import Machine, Sender, ask, retry_topics, send_request
 from tests.broker.puts import Caller, record, waiting_for_replicas, waiting_for_topics
 from tests.settings import remoting_limits
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_disk import SimMount
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import batch_of, commit_log, message
@@ -36,7 +36,7 @@ def sorted_answers(answers: dict[int, tuple[float, RemotingCommand]]) -> list[tu
     return [answers[number] for number in sorted(answers)]
 
 
-async def test_sends_that_wait_for_a_segment_are_answered_in_time_and_in_order(autojump_clock: MockClock) -> None:
+async def test_sends_that_wait_for_a_segment_are_answered_in_time_and_in_order(virtual_clock: VirtualClock) -> None:
     """The disk hangs while the next segment is made: what fits is stored, the rest waits five seconds at most."""
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
     answers: dict[int, tuple[float, RemotingCommand]] = {}
@@ -66,7 +66,7 @@ async def test_sends_that_wait_for_a_segment_are_answered_in_time_and_in_order(a
     assert broker.store.write_error is None
 
 
-async def test_oneway_sends_behind_a_slow_segment_hold_their_sender_back(autojump_clock: MockClock) -> None:
+async def test_oneway_sends_behind_a_slow_segment_hold_their_sender_back(virtual_clock: VirtualClock) -> None:
     """They are in the account like others: a client that never waits for an answer does not fill the memory."""
     limit, receive_size = 1 << 20, remoting_limits().receive_size
     settings = {"mappedFileSizeCommitLog": str(SEGMENT), "maxInFlightBytesPerConnection": str(limit)}
@@ -91,7 +91,7 @@ async def test_oneway_sends_behind_a_slow_segment_hold_their_sender_back(autojum
 
 
 async def test_what_waits_for_a_segment_is_bounded_also_if_its_senders_have_left(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
@@ -115,7 +115,7 @@ async def test_what_waits_for_a_segment_is_bounded_also_if_its_senders_have_left
 
 
 async def test_what_waits_for_its_topic_is_bounded_also_if_its_senders_have_left(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(1 << 20), "brokerRole": "ASYNC_MASTER"})
@@ -137,7 +137,7 @@ async def test_what_waits_for_its_topic_is_bounded_also_if_its_senders_have_left
 
 
 async def test_what_was_refused_leaves_room_for_the_next_time(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
@@ -163,7 +163,7 @@ async def test_what_was_refused_leaves_room_for_the_next_time(
 
 
 async def test_what_was_stored_in_parts_is_counted_once(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sends that arrived together take several segments: of each part only that part's bytes are given back."""
     monkeypatch.setattr(put_service, "BACKLOG_BYTES_MAX", 20 * 2000)
@@ -194,7 +194,7 @@ async def test_what_was_stored_in_parts_is_counted_once(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(autojump_clock: MockClock) -> None:
+async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(virtual_clock: VirtualClock) -> None:
     """It arrives when the segment is there, and those that wait have not been told yet."""
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(SEGMENT), "brokerRole": "ASYNC_MASTER"})
     async with machine.broker() as broker, machine.client() as client, trio.open_nursery() as nursery:
@@ -223,7 +223,7 @@ async def test_a_send_does_not_overtake_those_that_wait_for_the_next_segment(aut
 
 
 async def test_any_caller_is_told_of_each_put_once_and_of_what_waits_when_it_is_durable(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     async with waiting_for_replicas() as (service, store, replicas):
         caller, too_large = Caller(), record(bytes(5 << 20))
@@ -243,7 +243,7 @@ async def test_any_caller_is_told_of_each_put_once_and_of_what_waits_when_it_is_
 
 
 async def test_what_waits_for_nothing_is_not_ok_either_where_the_disk_fails_behind_it(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """The log's last file took it, and what came with it could not be written to the next: none is taken any more."""
     async with waiting_for_replicas() as (service, store, _):
@@ -271,7 +271,7 @@ async def test_what_waits_for_nothing_is_not_ok_either_where_the_disk_fails_behi
         assert store.stats.put_message_unsafe == {late: 1}
 
 
-async def test_what_waited_for_a_new_topic_is_appended_in_turns(autojump_clock: MockClock) -> None:
+async def test_what_waited_for_a_new_topic_is_appended_in_turns(virtual_clock: VirtualClock) -> None:
     """Of all connections at once it was 0.3 to 0.8 s in which nobody else was answered."""
     async with waiting_for_topics() as (service, store, _, topics), trio.open_nursery() as nursery:
         topics.untold.tell = lambda _number: None
@@ -289,7 +289,7 @@ async def test_what_waited_for_a_new_topic_is_appended_in_turns(autojump_clock: 
         nursery.cancel_scope.cancel()
 
 
-async def test_what_waits_for_a_topic_that_is_deleted_is_refused(autojump_clock: MockClock) -> None:
+async def test_what_waits_for_a_topic_that_is_deleted_is_refused(virtual_clock: VirtualClock) -> None:
     """It was stored, and the topic was there again."""
     async with waiting_for_topics() as (service, store, _, topics):
         topics.untold.tell = lambda _number: None
@@ -304,7 +304,7 @@ async def test_what_waits_for_a_topic_that_is_deleted_is_refused(autojump_clock:
         assert (store.max_offset, topics.select("new")) == (begin, None)
 
 
-async def test_a_message_that_is_appended_is_let_go_before_it_is_durable(autojump_clock: MockClock) -> None:
+async def test_a_message_that_is_appended_is_let_go_before_it_is_durable(virtual_clock: VirtualClock) -> None:
     """Many wait for slaves: in memory are then their answers, and not what they say."""
     async with waiting_for_replicas() as (service, store, replicas):
         caller, batch = Caller(), batch_of(message(b"1"), message(b"2"))

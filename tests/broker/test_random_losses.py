@@ -14,7 +14,6 @@ from typing import Final
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic.classic_broker import make_classic_broker
@@ -29,7 +28,7 @@ from rmqha.errors import errors_in
 from tests.broker.machines import COMMON, Machine, ask, send_request
 from tests.broker.producers import seen
 from tests.sim.journal import NodeDied
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import VirtualClock, WallClock
 from tests.sim.sim_disk import Inode, SimDisk
 from tests.sim.sim_net import SimNet
 
@@ -296,7 +295,7 @@ class Series:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("RMQHA_LOSS_SERIES", "6"))))
-async def test_nothing_is_lost_whatever_a_master_loses(seed: int, autojump_clock: MockClock) -> None:
+async def test_nothing_is_lost_whatever_a_master_loses(seed: int, virtual_clock: VirtualClock) -> None:
     async with trio.open_nursery() as nursery:
         series = Series(seed, nursery)
         try:

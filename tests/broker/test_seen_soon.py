@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.codec.codes import RequestCode, ResponseCode
 from rmqha.codec.headers import QueueRequestHeader, SearchOffsetRequestHeader, encode_header
 from rmqha.codec.remoting import RemotingCommand
 from rmqha.remoting.client import RemotingClient
 from tests.broker.machines import Machine, ask, pull_request, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 ROLES = ["ASYNC_MASTER", "SYNC_MASTER"]
@@ -48,7 +48,7 @@ def last_offset() -> RemotingCommand:
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("first", [drain, max_offset, last_offset])
 async def test_all_that_was_acknowledged_is_there_for_the_first_who_asks(
-    first: Callable[..., object], role: str, pause_s: float, autojump_clock: MockClock
+    first: Callable[..., object], role: str, pause_s: float, virtual_clock: VirtualClock
 ) -> None:
     """A flush is up to 10 s away where little was written: it was not waited for."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": role})
@@ -66,7 +66,7 @@ async def test_all_that_was_acknowledged_is_there_for_the_first_who_asks(
         assert trio.current_time() - begun_at < 0.3
 
 
-async def test_who_reads_while_others_send_comes_to_an_end(autojump_clock: MockClock) -> None:
+async def test_who_reads_while_others_send_comes_to_an_end(virtual_clock: VirtualClock) -> None:
     """At each pull there is something that is being flushed: it was waited for again and again."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     machine.disk.latency_s = (0.02, 0.02)
@@ -95,7 +95,7 @@ async def test_who_reads_while_others_send_comes_to_an_end(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_who_sends_and_pulls_in_turns_finds_each(count: int, autojump_clock: MockClock) -> None:
+async def test_who_sends_and_pulls_in_turns_finds_each(count: int, virtual_clock: VirtualClock) -> None:
     """Who had got all that there was, without being told so, was not waited for at the next pull."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker(), machine.client() as client:
@@ -109,7 +109,7 @@ async def test_who_sends_and_pulls_in_turns_finds_each(count: int, autojump_cloc
             await trio.sleep(0.1)
 
 
-async def test_who_wants_none_of_what_comes_waits_no_longer_than_for_it(autojump_clock: MockClock) -> None:
+async def test_who_wants_none_of_what_comes_waits_no_longer_than_for_it(virtual_clock: VirtualClock) -> None:
     """What its tags leave out could be seen, and it was held on for the rest of half a second."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker(), machine.client() as client:
@@ -121,7 +121,7 @@ async def test_who_wants_none_of_what_comes_waits_no_longer_than_for_it(autojump
         assert trio.current_time() - begun_at < 0.3
 
 
-async def test_nobody_waits_for_what_other_queues_have(autojump_clock: MockClock) -> None:
+async def test_nobody_waits_for_what_other_queues_have(virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker() as broker, machine.client() as client:
         await send(client, 1, topic="other")
@@ -138,7 +138,7 @@ async def test_nobody_waits_for_what_other_queues_have(autojump_clock: MockClock
 
 @pytest.mark.parametrize("has_room", [True, False])
 async def test_what_cannot_be_seen_soon_is_not_waited_for_long(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, has_room: bool
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, *, has_room: bool
 ) -> None:
     """The disk hangs; and where too many wait already, nobody waits."""
     if not has_room:
@@ -160,7 +160,7 @@ async def test_what_cannot_be_seen_soon_is_not_waited_for_long(
 
 @pytest.mark.parametrize(("asked", "expected"), [(max_offset, "3"), (last_offset, "2")])
 async def test_what_a_flush_under_way_leaves_out_is_waited_for_as_well(
-    asked: Callable[[], RemotingCommand], expected: str, autojump_clock: MockClock
+    asked: Callable[[], RemotingCommand], expected: str, virtual_clock: VirtualClock
 ) -> None:
     """The end moved on with the first message that came to be seen, and others had been acknowledged by then."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})

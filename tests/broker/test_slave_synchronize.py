@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker import questions
 from rmqha.broker.broker_controller import BrokerController
@@ -23,6 +22,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.store.consume_queue_table import QueueKey
 from tests.broker.machines import Machine, ask
 from tests.broker.test_master_link import SLAVE, answering, link_with
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 
@@ -80,7 +80,7 @@ KEPT = {
 ENDS_AT_0 = {"commitLogMaxOffset": "0"}
 
 
-async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken(autojump_clock: MockClock) -> None:
+async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken(virtual_clock: VirtualClock) -> None:
     net = SimNet()
     slave = Machine(net, "10.0.0.2").controller(**SLAVE)
     slave.topics.learn_queue("kept", 0)
@@ -101,7 +101,7 @@ async def test_an_error_in_place_of_a_table_is_said_and_the_other_table_is_taken
     assert slave.offsets.query_offset("group", "t", 0) == 7
 
 
-async def test_of_a_master_that_is_about_to_begin_no_table_is_taken(autojump_clock: MockClock) -> None:
+async def test_of_a_master_that_is_about_to_begin_no_table_is_taken(virtual_clock: VirtualClock) -> None:
     """It said that it starts, and a moment later told the tables of an older copy, as if it lacked none."""
     net = SimNet()
     slave = Machine(net, "10.0.0.2").controller(**SLAVE)
@@ -116,7 +116,7 @@ async def test_of_a_master_that_is_about_to_begin_no_table_is_taken(autojump_clo
         assert "starting" in (await tables.merge("10.0.0.1:10911", is_lost=True, next_offset=None)).failure
 
 
-async def test_a_table_that_is_not_taken_over_undoes_nothing(autojump_clock: MockClock) -> None:
+async def test_a_table_that_is_not_taken_over_undoes_nothing(virtual_clock: VirtualClock) -> None:
     """It says nothing, at each round: no change of operators is told to be undone by it."""
     net, code = SimNet(), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     slave = Machine(net, "10.0.0.2").controller(**SLAVE)
@@ -133,7 +133,7 @@ async def test_a_table_that_is_not_taken_over_undoes_nothing(autojump_clock: Moc
     assert "master_link.later_changes_undone" not in {log["event"] for log in logs}
 
 
-async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(autojump_clock: MockClock) -> None:
+async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(virtual_clock: VirtualClock) -> None:
     """How far delayed messages are, and the settings of groups; who is told that there are none drops its own."""
     net = SimNet()
     machine = Machine(net, "10.0.0.2", SLAVE)
@@ -156,7 +156,7 @@ async def test_what_a_master_of_rocketmq_s_says_is_kept_and_handed_on(autojump_c
         assert table["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 3
 
 
-async def test_a_slave_counts_no_delivery_that_its_log_does_not_have(autojump_clock: MockClock) -> None:
+async def test_a_slave_counts_no_delivery_that_its_log_does_not_have(virtual_clock: VirtualClock) -> None:
     """Its master is ahead: had it believed the master's offsets, it would never deliver what its log lacks."""
     net = SimNet()
     machine = Machine(net, "10.0.0.2", SLAVE)
@@ -170,7 +170,7 @@ async def test_a_slave_counts_no_delivery_that_its_log_does_not_have(autojump_cl
         assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_a_masters_log_is_asked_for_after_what_it_delivered(autojump_clock: MockClock) -> None:
+async def test_a_masters_log_is_asked_for_after_what_it_delivered(virtual_clock: VirtualClock) -> None:
     """It may deliver in between: asked for before, the log's end would vouch for a delivery that lies behind it."""
     net = SimNet()
     machine, table = Machine(net, "10.0.0.2", SLAVE), dict(ENDS_AT_0)
@@ -191,7 +191,7 @@ async def test_a_masters_log_is_asked_for_after_what_it_delivered(autojump_clock
         assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_each_time_a_master_has_lost_its_tables_it_is_given_a_minute(autojump_clock: MockClock) -> None:
+async def test_each_time_a_master_has_lost_its_tables_it_is_given_a_minute(virtual_clock: VirtualClock) -> None:
     """The second time, hours later, its slaves took the empty ones over at once, and nobody had others any more."""
     net, table = SimNet(), dict(ENDS_AT_0)
     tables = synchronize_with(net, "10.0.0.2", Machine(net, "10.0.0.2").controller(**SLAVE))
@@ -214,7 +214,7 @@ async def test_each_time_a_master_has_lost_its_tables_it_is_given_a_minute(autoj
 
 
 async def test_what_a_former_master_said_of_half_messages_does_not_count(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of its log, which it spoke of, may be cut: other half messages lie there in the next master's."""
     is_settled = False
@@ -234,7 +234,7 @@ async def test_what_a_former_master_said_of_half_messages_does_not_count(
 
 
 async def test_how_far_half_messages_are_is_known_though_the_master_s_log_grows_from_round_to_round(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slave that is always a little behind never knew, and asked about all of them once it was promoted."""
     net, settled_to = SimNet(), 0
@@ -264,7 +264,7 @@ def told_by_a_peer(offsets: bytes) -> dict[RequestCode, RemotingCommand]:
 
 
 async def test_deliveries_of_a_peer_count_once_the_log_reaches_its_end_of_afterwards(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may have come to its log since that was asked for."""
     net, table = SimNet(), {"commitLogMaxOffset": "500"}
@@ -285,7 +285,7 @@ async def test_deliveries_of_a_peer_count_once_the_log_reaches_its_end_of_afterw
     assert taken == [({3: 17}, 600)]
 
 
-async def test_how_far_a_peer_was_with_half_messages_does_not_count(autojump_clock: MockClock) -> None:
+async def test_how_far_a_peer_was_with_half_messages_does_not_count(virtual_clock: VirtualClock) -> None:
     """The log tells that; half messages that are to come from there, or were put here since, would not be checked."""
     net = SimNet()
     master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
@@ -297,7 +297,7 @@ async def test_how_far_a_peer_was_with_half_messages_does_not_count(autojump_clo
     assert master.offsets.to_json()["offsetTable"] == {"t@g": {0: 5}}
 
 
-async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(autojump_clock: MockClock) -> None:
+async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(virtual_clock: VirtualClock) -> None:
     """A group may have been set back here since."""
     net = SimNet()
     master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
@@ -312,7 +312,7 @@ async def test_of_a_rocketmq_peer_only_what_was_consumed_behind_this_log_is_new(
 
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_what_was_decided_here_an_older_slave_of_rocketmqs_does_not_undo(
-    is_lost: bool, autojump_clock: MockClock
+    is_lost: bool, virtual_clock: VirtualClock
 ) -> None:
     """A reset, and a group's removal, that another peer had told of were gone again: it mattered who came last."""
     net = SimNet()
@@ -342,7 +342,7 @@ async def told_by(
 
 @pytest.mark.parametrize(("ends", "heard_to", "told_to"), [({("t", 0): 9}, 0, 200), (None, 200, 0)])
 async def test_who_has_more_than_this_log_has_not_followed_it(
-    ends: dict[QueueKey, int] | None, heard_to: int, told_to: int, autojump_clock: MockClock
+    ends: dict[QueueKey, int] | None, heard_to: int, told_to: int, virtual_clock: VirtualClock
 ) -> None:
     """Its log goes beyond where this one began to serve, which is later than what others have told."""
     net, heard = SimNet(), HeardLogs(100)
@@ -357,7 +357,7 @@ async def test_who_has_more_than_this_log_has_not_followed_it(
 
 @pytest.mark.parametrize("is_rocketmqs_first", [True, False])
 async def test_a_slave_of_rocketmqs_whose_log_goes_farther_says_where_groups_are_by_now(
-    is_rocketmqs_first: bool, autojump_clock: MockClock
+    is_rocketmqs_first: bool, virtual_clock: VirtualClock
 ) -> None:
     """An rmqha slave that had been away for days told of a reset of long ago: days of messages came again."""
     net = SimNet()
@@ -374,7 +374,7 @@ async def test_a_slave_of_rocketmqs_whose_log_goes_farther_says_where_groups_are
 
 @pytest.mark.parametrize("is_rocketmqs_first", [True, False])
 async def test_what_a_slave_that_was_there_longer_than_rocketmqs_tells_of_resets_counts(
-    is_rocketmqs_first: bool, autojump_clock: MockClock
+    is_rocketmqs_first: bool, virtual_clock: VirtualClock
 ) -> None:
     net = SimNet()
     master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")
@@ -408,7 +408,7 @@ def told_of(
 @pytest.mark.parametrize("is_rocketmqs_first", [True, False])
 @pytest.mark.parametrize(("changed_at", "end", "perm"), [(1000, 100, 4), (9000, 100, 6), (9000, 300, 6)])
 async def test_a_slave_of_rocketmqs_whose_log_goes_farther_says_what_topics_and_groups_are_by_now(
-    changed_at: int, end: int, perm: int, is_rocketmqs_first: bool, autojump_clock: MockClock
+    changed_at: int, end: int, perm: int, is_rocketmqs_first: bool, virtual_clock: VirtualClock
 ) -> None:
     """An rmqha slave that had been away for days opened a topic again that an operator had closed since.
 
@@ -439,7 +439,7 @@ async def test_a_slave_of_rocketmqs_whose_log_goes_farther_says_what_topics_and_
     [(False, "1", False), (True, "1", False), (True, "2", True), (False, "", False), (True, "", True)],
 )
 async def test_a_group_that_is_set_back_on_a_master_of_rocketmqs_is_set_back_here(
-    fails: bool, process: str, was_away: bool, autojump_clock: MockClock
+    fails: bool, process: str, was_away: bool, virtual_clock: VirtualClock
 ) -> None:
     """It stamps nothing, and the slave kept the larger place: once promoted, it passed over what was between.
 
@@ -475,7 +475,7 @@ async def test_a_group_that_is_set_back_on_a_master_of_rocketmqs_is_set_back_her
 
 @pytest.mark.parametrize("are_awaited", [True, False])
 async def test_what_was_decided_since_tables_were_lost_no_word_of_before_undoes(
-    are_awaited: bool, autojump_clock: MockClock
+    are_awaited: bool, virtual_clock: VirtualClock
 ) -> None:
     """A slave of RocketMQ's that came later undid it, as its log was the longest of all that had told."""
     net = SimNet()
@@ -493,7 +493,7 @@ async def test_what_was_decided_since_tables_were_lost_no_word_of_before_undoes(
     assert found == ([20, None, 3, 90] if are_awaited else [90] * 4)
 
 
-async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(autojump_clock: MockClock) -> None:
+async def test_of_a_queue_that_holds_nothing_in_either_log_no_place_counts(virtual_clock: VirtualClock) -> None:
     """The group would pass over the first messages that are sent there."""
     net = SimNet()
     master = Machine(net, "10.0.0.2").controller(brokerRole="ASYNC_MASTER")

@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
@@ -24,6 +23,7 @@ from tests.broker.machines import Machine, ask
 from tests.broker.test_heard_brokers import as_rocketmqs, start
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import MASTER, fill, lose, put_back, three_machines
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_disk import Inode
 
 PAGE: Final = Path(__file__).parents[2] / "docs/recovery.md"
@@ -190,7 +190,9 @@ def differing(broker: BrokerController) -> set[str]:
 
 @pytest.mark.parametrize("column", PEERS)
 @pytest.mark.parametrize("lost", LOST)
-async def test_what_a_master_has_back_is_what_the_page_says(lost: str, column: int, autojump_clock: MockClock) -> None:
+async def test_what_a_master_has_back_is_what_the_page_says(
+    lost: str, column: int, virtual_clock: VirtualClock
+) -> None:
     found = set[str]()
     for there, away in PEERS[column]:
         for order in ORDERS if there and away else ORDERS[::2]:
@@ -203,7 +205,7 @@ async def test_what_a_master_has_back_is_what_the_page_says(lost: str, column: i
 
 @pytest.mark.parametrize(("lost", "order"), AGAIN)
 async def test_a_master_that_is_started_again_before_all_have_told_has_no_less_back(
-    lost: str, order: str, autojump_clock: MockClock
+    lost: str, order: str, virtual_clock: VirtualClock
 ) -> None:
     """What the start before had of one that had been away, or had made itself, counted as what was never lost."""
     group = Group(ROCKETMQ, RMQHA)

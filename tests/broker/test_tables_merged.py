@@ -9,7 +9,6 @@ from copy import deepcopy
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.master_link import MasterLink
@@ -28,7 +27,7 @@ from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine, ask, pull_request, replication_of, send_request
 from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, status
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import VirtualClock, WallClock
 from tests.sim.sim_disk import Inode, SimDisk
 from tests.sim.sim_net import SimNet
 
@@ -89,7 +88,7 @@ def put_back(machine: Machine, copy: Mapping[str, Inode]) -> None:
 
 @pytest.mark.parametrize("lost", ["config", "the store", "the log's end"])
 async def test_what_an_operator_changes_stays_when_a_longer_peer_comes_minutes_later(
-    lost: str, autojump_clock: MockClock
+    lost: str, virtual_clock: VirtualClock
 ) -> None:
     master, first, second = three_machines()
     async with master.broker(**MASTER) as broker, second.broker(**OTHER_SLAVE):
@@ -118,7 +117,7 @@ async def test_what_an_operator_changes_stays_when_a_longer_peer_comes_minutes_l
 @pytest.mark.parametrize("other", ["new", "without tables"])
 @pytest.mark.parametrize("after_s", [20, 200])
 async def test_a_slave_that_had_its_tables_from_this_master_tells_nothing(
-    other: str, after_s: float, autojump_clock: MockClock
+    other: str, after_s: float, virtual_clock: VirtualClock
 ) -> None:
     """It took the lost tables over after a minute, told them, and the slave that had the group's lost them."""
     master, first, second = three_machines()
@@ -134,7 +133,7 @@ async def test_a_slave_that_had_its_tables_from_this_master_tells_nothing(
             assert "/store/tablesLost" not in master.disk.files
 
 
-async def test_where_a_known_group_is_in_a_queue_that_it_reads_since_an_older_copy(autojump_clock: MockClock) -> None:
+async def test_where_a_known_group_is_in_a_queue_that_it_reads_since_an_older_copy(virtual_clock: VirtualClock) -> None:
     """Without an offset there it began at the end, where the first messages had expired."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE):
@@ -158,7 +157,7 @@ async def test_where_a_known_group_is_in_a_queue_that_it_reads_since_an_older_co
 
 @pytest.mark.parametrize("apart_s", [0, 3])
 async def test_offsets_beyond_the_log_that_two_late_peers_tell_are_cut(
-    apart_s: float, autojump_clock: MockClock
+    apart_s: float, virtual_clock: VirtualClock
 ) -> None:
     """Those of the second were not: the next messages were passed over."""
     master, first, second = three_machines()
@@ -180,7 +179,7 @@ async def test_offsets_beyond_the_log_that_two_late_peers_tell_are_cut(
 @pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
 @pytest.mark.parametrize("is_second_start", [False, True])
 async def test_which_peer_is_named_first_does_not_matter(
-    peers: str, is_second_start: bool, autojump_clock: MockClock
+    peers: str, is_second_start: bool, virtual_clock: VirtualClock
 ) -> None:
     """One was away for long: its old tables were taken, and the other one, which was there, was not asked."""
     master, old, current = three_machines()
@@ -207,7 +206,7 @@ async def test_which_peer_is_named_first_does_not_matter(
 
 
 async def test_a_peer_of_rocketmqs_that_fails_once_has_told_nothing(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody asked again, and its tables were replaced by what was left here."""
     master, first, _ = three_machines()
@@ -231,7 +230,7 @@ async def test_a_peer_of_rocketmqs_that_fails_once_has_told_nothing(
 
 
 async def test_tables_that_are_awaited_are_told_at_each_start_until_all_peers_have_told(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """From the second start on the status was "ok"."""
     master, first, _ = three_machines()
@@ -249,7 +248,7 @@ async def test_tables_that_are_awaited_are_told_at_each_start_until_all_peers_ha
         assert judge(await status(client)).level == "ok"
 
 
-async def test_that_tables_are_taken_back_is_forgotten_by_who_follows_meanwhile(autojump_clock: MockClock) -> None:
+async def test_that_tables_are_taken_back_is_forgotten_by_who_follows_meanwhile(virtual_clock: VirtualClock) -> None:
     """Promoted again weeks later it took the slave's tables for its own, and each reset was undone."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER):
@@ -268,7 +267,7 @@ async def test_that_tables_are_taken_back_is_forgotten_by_who_follows_meanwhile(
 @pytest.mark.parametrize("name", ["subscriptionGroup", "consumerOffset"])
 @pytest.mark.parametrize("is_second_start", [False, True])
 async def test_one_table_alone_that_is_gone_is_missed_and_had_from_the_peer(
-    is_second_start: bool, name: str, autojump_clock: MockClock
+    is_second_start: bool, name: str, virtual_clock: VirtualClock
 ) -> None:
     """Nobody told; the slave took over within seconds that no group is forbidden anything."""
     master, first, _ = three_machines()
@@ -289,7 +288,7 @@ async def test_one_table_alone_that_is_gone_is_missed_and_had_from_the_peer(
         assert "/store/tablesOlder" not in master.disk.files
 
 
-async def test_a_group_that_was_forgotten_before_an_older_copy_stays_so(autojump_clock: MockClock) -> None:
+async def test_a_group_that_was_forgotten_before_an_older_copy_stays_so(virtual_clock: VirtualClock) -> None:
     """Its old place came back once another group had been made since: messages were passed over."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE) as slave:
@@ -315,7 +314,7 @@ async def test_a_group_that_was_forgotten_before_an_older_copy_stays_so(autojump
             assert broker.offsets.query_offset("g", "t", 0) is None
 
 
-async def test_what_a_slave_has_learned_from_the_log_counts_for_nothing(autojump_clock: MockClock) -> None:
+async def test_what_a_slave_has_learned_from_the_log_counts_for_nothing(virtual_clock: VirtualClock) -> None:
     """Each queue was a change: with one message of a lost tail its older table replaced what its master had saved."""
     master, first, _ = three_machines()
     never = {"flushIntervalCommitLog": "600000", "flushCommitLogThoroughInterval": "600000"}
@@ -340,7 +339,7 @@ async def test_what_a_slave_has_learned_from_the_log_counts_for_nothing(autojump
             assert broker.topics.select("new") == TopicConfig("new", 8, 8)
 
 
-async def test_what_an_operator_deletes_while_tables_are_awaited_stays_deleted(autojump_clock: MockClock) -> None:
+async def test_what_an_operator_deletes_while_tables_are_awaited_stays_deleted(virtual_clock: VirtualClock) -> None:
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
         await trio.sleep(10)
@@ -364,7 +363,7 @@ async def test_what_an_operator_deletes_while_tables_are_awaited_stays_deleted(a
 
 
 async def test_a_topic_that_is_new_here_keeps_its_queues_though_a_peer_has_learned_of_some(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """Four queues that clients were told became the one that the peer's log had shown."""
     master, first, _ = three_machines()
@@ -390,7 +389,7 @@ def _queues_of(broker: BrokerController, topic: str) -> int:
 
 @pytest.mark.parametrize("lost", ["the store", "the log's end"])
 async def test_a_topic_is_deleted_whole_at_a_master_that_waits_for_another_peer(
-    lost: str, autojump_clock: MockClock
+    lost: str, virtual_clock: VirtualClock
 ) -> None:
     """Once all of it is here: the topic was back, with what came after the deletion."""
     master, first, second = three_machines()
@@ -431,7 +430,7 @@ async def test_a_topic_is_deleted_whole_at_a_master_that_waits_for_another_peer(
 
 @pytest.mark.parametrize("mode", ["require", "try"])
 async def test_a_topic_of_the_lost_end_is_deleted_only_by_who_goes_on_without_it(
-    mode: str, autojump_clock: MockClock
+    mode: str, virtual_clock: VirtualClock
 ) -> None:
     """Who still asks its peers would have it back with what they hold; who serves without them waits for nothing."""
     master, first, second = three_machines()
@@ -459,7 +458,7 @@ async def test_a_topic_of_the_lost_end_is_deleted_only_by_who_goes_on_without_it
 
 
 async def test_a_place_beyond_the_log_of_a_late_peer_is_none_though_that_log_goes_on_here(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """What was sent since took those places, and the group passed over it."""
     master, first, _ = three_machines()
@@ -487,7 +486,7 @@ async def test_a_place_beyond_the_log_of_a_late_peer_is_none_though_that_log_goe
 
 
 async def test_an_older_copy_whose_one_question_fails_asks_again(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log came without; nobody asked the other slave, either, and both had their newer tables replaced."""
     master, first, second = three_machines()
@@ -515,7 +514,7 @@ async def test_an_older_copy_whose_one_question_fails_asks_again(
 
 
 async def test_a_topic_that_was_deleted_before_an_older_copy_and_made_again_since_is_there(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     master, first, _ = three_machines()
     async with first.broker(**SLAVE) as slave:
@@ -537,7 +536,7 @@ async def test_a_topic_that_was_deleted_before_an_older_copy_and_made_again_sinc
                 assert each.topics.select("again") == TopicConfig("again", 8, 8, PERM_READ)
 
 
-async def test_a_master_that_lost_its_end_sets_its_slave_back_too(autojump_clock: MockClock) -> None:
+async def test_a_master_that_lost_its_end_sets_its_slave_back_too(virtual_clock: VirtualClock) -> None:
     """The slave's table had come farther than its log: as a master it passed over what came to those places."""
     master, first, _ = three_machines()
     never = {"flushIntervalCommitLog": "600000", "flushCommitLogThoroughInterval": "600000"}
@@ -564,7 +563,7 @@ async def test_a_master_that_lost_its_end_sets_its_slave_back_too(autojump_clock
 
 
 async def test_what_was_deleted_stays_so_where_the_log_begins_earlier_than_that_of_the_peer_who_tells(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """The peer's log holds nothing of the topic any more: it remembers no more than that all of it was deleted."""
     master, first, _ = three_machines()
@@ -597,7 +596,7 @@ async def test_what_was_deleted_stays_so_where_the_log_begins_earlier_than_that_
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_a_slave_that_lost_its_log_alone_has_the_tables_that_its_master_lost(
-    is_late: bool, autojump_clock: MockClock
+    is_late: bool, virtual_clock: VirtualClock
 ) -> None:
     """It counted as one that had told its tables, and took over what was left of them on the master.
 
@@ -624,7 +623,7 @@ async def test_a_slave_that_lost_its_log_alone_has_the_tables_that_its_master_lo
 @pytest.mark.parametrize("stale_first", [False, True])
 @pytest.mark.parametrize("apart_s", [0, 20, 100])
 async def test_a_master_that_went_on_in_doubt_without_its_store_hears_each_peer_that_comes(
-    apart_s: float, stale_first: bool, autojump_clock: MockClock
+    apart_s: float, stale_first: bool, virtual_clock: VirtualClock
 ) -> None:
     """The first that came had missed a deletion, and the other one, whose log was no longer, was not asked for it."""
     master, stale, current = three_machines()
@@ -656,7 +655,7 @@ async def test_a_master_that_went_on_in_doubt_without_its_store_hears_each_peer_
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_where_a_group_is_since_its_table_was_lost_is_no_word_of_before(
-    is_restarted: bool, autojump_clock: MockClock
+    is_restarted: bool, virtual_clock: VirtualClock
 ) -> None:
     """A peer knew that the group had been forgotten, long before, and took its place away: it began at the end."""
     master, first, _ = three_machines()
@@ -683,7 +682,7 @@ async def test_where_a_group_is_since_its_table_was_lost_is_no_word_of_before(
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_group_that_a_member_makes_since_its_table_was_lost_forbids_what_a_peer_knows(
-    restarts: bool, autojump_clock: MockClock
+    restarts: bool, virtual_clock: VirtualClock
 ) -> None:
     """As RocketMQ stamps nothing, the table here, with as many changes since, counted: the group consumed again."""
     master, first, _ = three_machines()
@@ -720,7 +719,7 @@ async def test_a_group_that_a_member_makes_since_its_table_was_lost_forbids_what
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_a_topic_that_is_made_since_its_table_was_lost_keeps_its_queues(
-    is_restarted: bool, autojump_clock: MockClock
+    is_restarted: bool, virtual_clock: VirtualClock
 ) -> None:
     """A peer knew that one of its name had been deleted before: four queues became one."""
     master, first, _ = three_machines()
@@ -749,7 +748,7 @@ async def test_a_topic_that_is_made_since_its_table_was_lost_keeps_its_queues(
         assert b"madeTopics" not in master.disk.files["/store/config/topics.json"].durable
 
 
-async def test_a_master_that_lost_its_end_hears_all_that_hold_it(autojump_clock: MockClock) -> None:
+async def test_a_master_that_lost_its_end_hears_all_that_hold_it(virtual_clock: VirtualClock) -> None:
     """The first of two that were equally long had missed what came without a message."""
     master, stale, current = three_machines()
     async with current.broker(**OTHER_SLAVE):
@@ -776,7 +775,9 @@ async def test_a_master_that_lost_its_end_hears_all_that_hold_it(autojump_clock:
 
 
 @pytest.mark.parametrize("damage", ["missing", "junk"])
-async def test_where_silent_queues_end_is_asked_of_peers_if_it_was_lost(damage: str, autojump_clock: MockClock) -> None:
+async def test_where_silent_queues_end_is_asked_of_peers_if_it_was_lost(
+    damage: str, virtual_clock: VirtualClock
+) -> None:
     """All else was there, so nobody was asked, and places were given a second time; status and doctor were content."""
     master, first, _ = three_machines()
     async with first.broker(**SLAVE) as slave, master.broker(**MASTER) as broker:
@@ -799,7 +800,7 @@ async def test_where_silent_queues_end_is_asked_of_peers_if_it_was_lost(damage: 
 
 
 async def test_what_rocketmq_was_told_on_this_store_since_is_no_older_than_what_a_peer_heard_before(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """An operator's word of long ago, at the slave, allowed a group again, and where another one was, was forgotten."""
     master, first, _ = three_machines()
@@ -843,7 +844,9 @@ async def test_what_rocketmq_was_told_on_this_store_since_is_no_older_than_what_
                 assert one.offsets.query_offset("g", "t", 0) == 5
 
 
-async def test_what_was_deleted_in_a_tail_that_is_gone_hides_nothing_that_came_since(autojump_clock: MockClock) -> None:
+async def test_what_was_deleted_in_a_tail_that_is_gone_hides_nothing_that_came_since(
+    virtual_clock: VirtualClock,
+) -> None:
     """The old master's deletion, in its lost tail, hid acknowledged messages of the new one's, in the same places."""
     old, new, _ = three_machines()
     async with old.broker(**MASTER) as broker:
@@ -876,7 +879,7 @@ async def test_what_was_deleted_in_a_tail_that_is_gone_hides_nothing_that_came_s
 
 @pytest.mark.parametrize("sent_before", [0, 1])
 async def test_a_topic_that_was_deleted_while_it_was_empty_stays_where_it_is_used_since(
-    sent_before: int, autojump_clock: MockClock
+    sent_before: int, virtual_clock: VirtualClock
 ) -> None:
     """Newer messages were looked for in those queues alone that had some then: eight queues became three."""
     old, new, _ = three_machines()
@@ -905,7 +908,7 @@ async def test_a_topic_that_was_deleted_while_it_was_empty_stays_where_it_is_use
 
 @pytest.mark.parametrize("has_restarted", [False, True])
 async def test_what_clients_go_on_with_while_tables_are_awaited_is_not_what_was_deleted_before(
-    has_restarted: bool, autojump_clock: MockClock
+    has_restarted: bool, virtual_clock: VirtualClock
 ) -> None:
     """An older copy of each table knew them still: a commit and a send that were answered were undone by the peer."""
     master, first, _ = three_machines()

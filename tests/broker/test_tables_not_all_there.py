@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.codec.codes import READS_ORIGIN_FIELD, RequestCode, ResponseCode
 from rmqha.codec.remoting import RemotingCommand
@@ -27,6 +26,7 @@ from tests.broker.test_tables_merged import (
     put_back,
     three_machines,
 )
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_network import SimNetwork
 
 NOBODY = {"masterAddress": "10.0.0.1:10999"}
@@ -36,7 +36,7 @@ OF_THE_SECOND = {"haMasterAddress": "10.0.0.3:10912", "masterAddress": "10.0.0.3
 @pytest.mark.parametrize("what", ["queueEnds.json", ""])
 @pytest.mark.parametrize("is_peer_there", [False, True])
 async def test_a_master_that_awaits_lost_ends_tells_no_slave_that_it_knows_all(
-    what: str, is_peer_there: bool, autojump_clock: MockClock
+    what: str, is_peer_there: bool, virtual_clock: VirtualClock
 ) -> None:
     """A new slave asked no more, and gave places of a silent queue a second time when it was made master."""
     master, first, second = three_machines()
@@ -64,7 +64,7 @@ async def test_a_master_that_awaits_lost_ends_tells_no_slave_that_it_knows_all(
 
 
 async def test_a_master_without_its_store_waits_where_its_longer_peer_never_had_tables(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """It began after 20 s with what the peer's log told, called that its group's tables, and was well."""
     master, first, _ = three_machines()
@@ -82,7 +82,7 @@ async def test_a_master_without_its_store_waits_where_its_longer_peer_never_had_
 @pytest.mark.parametrize("lost", [["queueEnds.json"], ["queueEnds.json", "consumerOffset.json"], [""]])
 @pytest.mark.parametrize("alone_s", [0, 60])
 async def test_where_a_group_is_in_a_silent_queue_comes_back_with_the_queue_s_end(
-    lost: list[str], alone_s: float, autojump_clock: MockClock
+    lost: list[str], alone_s: float, virtual_clock: VirtualClock
 ) -> None:
     """Where the queue ended was learned after what the peer said was cut by it: the group was at 0."""
     master, first, _ = three_machines()
@@ -103,7 +103,7 @@ async def test_where_a_group_is_in_a_silent_queue_comes_back_with_the_queue_s_en
 
 
 async def test_a_slave_that_has_its_masters_log_and_not_its_tables_says_so_when_the_master_is_gone(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """It was promoted with tables of days ago, and those of the other slave, which had all, were replaced."""
     master, first, second = three_machines()
@@ -127,7 +127,7 @@ async def test_a_slave_that_has_its_masters_log_and_not_its_tables_says_so_when_
 
 
 async def test_a_slave_of_rocketmqs_is_told_no_tables_while_it_may_have_what_is_awaited(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """It replaced all of its own as soon as another peer had told older ones, and then told what it had been given."""
     master, first, second = three_machines()
@@ -154,7 +154,7 @@ async def test_a_slave_of_rocketmqs_is_told_no_tables_while_it_may_have_what_is_
         assert await codes(second) == {ResponseCode.SUCCESS}, "all have told"
 
 
-async def test_a_slave_that_lacks_tables_tells_none_to_a_slave_of_rocketmqs(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_lacks_tables_tells_none_to_a_slave_of_rocketmqs(virtual_clock: VirtualClock) -> None:
     master, first, _ = three_machines()
     async with first.broker(**SLAVE), master.broker(**MASTER) as broker:
         await decided_on(master, broker)

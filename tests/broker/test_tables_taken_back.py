@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.classic import takes_tables_back
@@ -19,7 +18,7 @@ from rmqha.replication.master_session import LogRange
 from tests.broker.machines import Machine, ask, replication_of, send_request
 from tests.broker.producers import seen
 from tests.broker.test_pair import SLAVE, status
-from tests.sim.sim_clock import WallClock
+from tests.sim.sim_clock import VirtualClock, WallClock
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_net import SimNet
 
@@ -58,7 +57,7 @@ async def _check_whole(broker: BrokerController) -> None:
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("when", ["the log is here", "sends are accepted"])
 async def test_ended_before_they_are_saved_it_waits_for_them_at_its_next_start(
-    role: dict[str, str], when: str, autojump_clock: MockClock
+    role: dict[str, str], when: str, virtual_clock: VirtualClock
 ) -> None:
     """It began without what was delivered, as its log was whole, and never asked again: all came twice."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(role)
@@ -85,7 +84,7 @@ async def test_ended_before_they_are_saved_it_waits_for_them_at_its_next_start(
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("mode", ["try", "require"])
 async def test_a_peer_that_gives_its_log_and_tells_nothing_is_waited_for(
-    role: dict[str, str], mode: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    role: dict[str, str], mode: str, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """As one whose listenPort is not beside its HA port, or that wants an account: the log came without the tables."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(role)
@@ -108,7 +107,7 @@ async def test_a_peer_that_gives_its_log_and_tells_nothing_is_waited_for(
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("mode", ["try", "require"])
 async def test_what_a_waiting_master_saves_is_not_what_the_store_had(
-    role: dict[str, str], mode: str, autojump_clock: MockClock
+    role: dict[str, str], mode: str, virtual_clock: VirtualClock
 ) -> None:
     """A heartbeat made a group's retry topic, and the next start took topics.json for the lost store's."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(role)
@@ -127,7 +126,7 @@ async def test_what_a_waiting_master_saves_is_not_what_the_store_had(
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("mode", ["try", "require"])
 async def test_a_peer_that_comes_later_is_asked_before_delayed_messages_are_delivered(
-    role: dict[str, str], mode: str, autojump_clock: MockClock
+    role: dict[str, str], mode: str, virtual_clock: VirtualClock
 ) -> None:
     """With ``try`` they were delivered by now from the beginning of each level, while the log came."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(role)
@@ -145,7 +144,7 @@ async def test_a_peer_that_comes_later_is_asked_before_delayed_messages_are_deli
 @pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
 @pytest.mark.parametrize("mode", ["try", "require"])
 async def test_a_second_start_asks_the_peer_that_told_the_first(
-    peers: str, mode: str, autojump_clock: MockClock
+    peers: str, mode: str, virtual_clock: VirtualClock
 ) -> None:
     """The one that was asked first told how far delayed messages were delivered when it was last there."""
     net = SimNet()
@@ -173,7 +172,7 @@ async def test_a_second_start_asks_the_peer_that_told_the_first(
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_new_group_waits_for_nothing(role: dict[str, str], autojump_clock: MockClock) -> None:
+async def test_a_new_group_waits_for_nothing(role: dict[str, str], virtual_clock: VirtualClock) -> None:
     """A slave that is new, too, has no tables to tell, and is told this master's."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))
@@ -190,7 +189,7 @@ async def test_a_new_group_waits_for_nothing(role: dict[str, str], autojump_cloc
 
 
 @pytest.mark.parametrize("mode", ["try", "require"])
-async def test_a_peer_that_has_lost_its_store_as_well_is_not_waited_for(mode: str, autojump_clock: MockClock) -> None:
+async def test_a_peer_that_has_lost_its_store_as_well_is_not_waited_for(mode: str, virtual_clock: VirtualClock) -> None:
     """It comes back with an empty log, and has nothing to tell any more."""
     role = ROLES[0] | {"haCatchUpAtStart": mode}
     master, slave = await _pair_of_which_the_master_lost_its_disk(role)
@@ -210,7 +209,7 @@ async def test_a_peer_that_has_lost_its_store_as_well_is_not_waited_for(mode: st
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_what_a_late_peer_told_is_asked_for_until_it_counts(
-    role: dict[str, str], monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    role: dict[str, str], monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """The log was empty when sends were taken, and the note went as soon as the peer was heard."""
     monkeypatch.setattr(takes_tables_back, "_SAVED_AGAIN_S", 0.001)
@@ -228,7 +227,7 @@ async def test_what_a_late_peer_told_is_asked_for_until_it_counts(
 
 
 @pytest.mark.parametrize("peers", ["10.0.0.2:10912,10.0.0.3:10912", "10.0.0.3:10912,10.0.0.2:10912"])
-async def test_an_older_peer_is_not_asked_once_the_longest_has_told(peers: str, autojump_clock: MockClock) -> None:
+async def test_an_older_peer_is_not_asked_once_the_longest_has_told(peers: str, virtual_clock: VirtualClock) -> None:
     """It had told all before a restart, and waited in the note: its tables came once more, over the newer ones."""
     net = SimNet()
     first, second, third = (Machine(net, f"10.0.0.{number}") for number in (1, 2, 3))
@@ -254,7 +253,7 @@ async def test_an_older_peer_is_not_asked_once_the_longest_has_told(peers: str, 
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_master_that_waits_tells_no_slave_its_empty_tables(
-    role: dict[str, str], monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    role: dict[str, str], monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Which took them, where its HA connection did not come about, so that it was not known to be ahead."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(role)
@@ -275,7 +274,7 @@ async def test_a_master_that_waits_tells_no_slave_its_empty_tables(
 
 
 async def test_what_an_operator_changes_while_the_log_comes_stays(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broken line was enough: with the next question the peer's tables came once more."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(ROLES[0])
@@ -301,7 +300,7 @@ async def test_what_an_operator_changes_while_the_log_comes_stays(
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_log_that_began_empty_takes_nothing_while_a_slave_holds_more(
-    role: dict[str, str], autojump_clock: MockClock
+    role: dict[str, str], virtual_clock: VirtualClock
 ) -> None:
     """As where haPeers names another port of it: sends took the places of what the slave had shown to hold."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(role)
@@ -321,7 +320,9 @@ async def test_a_log_that_began_empty_takes_nothing_while_a_slave_holds_more(
         await _check_whole(broker)
 
 
-async def test_an_empty_slave_that_follows_shows_nothing_of_what_another_one_reports(autojump_clock: MockClock) -> None:
+async def test_an_empty_slave_that_follows_shows_nothing_of_what_another_one_reports(
+    virtual_clock: VirtualClock,
+) -> None:
     """As one that is started since the first is told to be unheard: as many followed as there are peers."""
     master, slave = await _pair_of_which_the_master_lost_its_disk(ROLES[0])
     empty = Machine(master.net, "10.0.0.3")
@@ -338,7 +339,9 @@ async def test_an_empty_slave_that_follows_shows_nothing_of_what_another_one_rep
         assert judge(await status(client)).level == "degraded"
 
 
-async def test_a_report_of_more_stops_no_log_of_which_a_peer_has_shown_what_it_holds(autojump_clock: MockClock) -> None:
+async def test_a_report_of_more_stops_no_log_of_which_a_peer_has_shown_what_it_holds(
+    virtual_clock: VirtualClock,
+) -> None:
     """Anybody may report anything: in a group one of whose peers was never built, each such report cost 30 s."""
     net = SimNet()
     master, slave = (Machine(net, f"10.0.0.{number}") for number in (1, 2))

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.identity import Identity
 from rmqha.broker.taken_places import TakenPlaces
@@ -16,6 +15,7 @@ from tests.broker.machines import Machine
 from tests.broker.test_name_servers import NameServer, name_servers, registered_group
 from tests.broker.test_pair import status
 from tests.namesrv.machines import NameServerMachine
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 PLACE_TAKEN = "name_servers.place_taken"
@@ -31,7 +31,7 @@ async def facts_of(machine: Machine) -> dict[str, Any]:
         return await status(client)
 
 
-async def test_two_masters_of_one_name_both_say_so(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_two_masters_of_one_name_both_say_so(net: SimNet, virtual_clock: VirtualClock) -> None:
     """And no more a while after one of them has gone."""
     machine = NameServerMachine(net)
     keys = {"namesrvAddr": machine.where}
@@ -55,7 +55,7 @@ async def test_two_masters_of_one_name_both_say_so(net: SimNet, autojump_clock: 
 
 
 @pytest.mark.parametrize("broker_id", [0, 1])
-async def test_with_a_name_server_as_rocketmq_s(net: SimNet, autojump_clock: MockClock, broker_id: int) -> None:
+async def test_with_a_name_server_as_rocketmq_s(net: SimNet, virtual_clock: VirtualClock, broker_id: int) -> None:
     """Masters, and slaves of one brokerId."""
     names, ours = NameServer(net), name_servers(net, broker_id=broker_id)
     other = name_servers(net, host="10.0.0.2", broker_id=broker_id)
@@ -69,7 +69,7 @@ async def test_with_a_name_server_as_rocketmq_s(net: SimNet, autojump_clock: Moc
         nursery.cancel_scope.cancel()
 
 
-async def test_a_broker_whose_place_was_taken_once_is_silent(net: SimNet, autojump_clock: MockClock) -> None:
+async def test_a_broker_whose_place_was_taken_once_is_silent(net: SimNet, virtual_clock: VirtualClock) -> None:
     """One that has moved, and whose former process takes its time to end."""
     names, ours = NameServer(net), name_servers(net)
     async with trio.open_nursery() as nursery:
@@ -105,7 +105,7 @@ class KnowsBetter(NameServer):
 
 
 async def test_a_name_server_that_always_names_another_address_is_not_believed(
-    net: SimNet, autojump_clock: MockClock
+    net: SimNet, virtual_clock: VirtualClock
 ) -> None:
     names, ours = KnowsBetter(net), name_servers(net)
     async with trio.open_nursery() as nursery:
@@ -117,7 +117,7 @@ async def test_a_name_server_that_always_names_another_address_is_not_believed(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_leadership_that_wanders_is_no_clash(autojump_clock: MockClock) -> None:
+async def test_a_leadership_that_wanders_is_no_clash(virtual_clock: VirtualClock) -> None:
     """BrokerId 0 wanders with the leadership."""
     with capture_logs() as logs:
         async with registered_group() as (group, names, _master):

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.codec import java_json
@@ -20,6 +19,7 @@ from rmqha.errors import StoreWriteError
 from rmqha.remoting.client import RemotingClient
 from rmqha.store.config_files import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS
 from tests.broker.machines import Machine, ask, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 SAVE_S: Final = 0.3
@@ -125,7 +125,7 @@ async def touch(broker: BrokerController, client: RemotingClient, number: int) -
 @pytest.mark.parametrize("full", [(), (TOPICS,), (SUBSCRIPTION_GROUP,), (CONSUMER_OFFSET,)], ids=str)
 @pytest.mark.parametrize("change", CHANGES, ids=[one.__name__ for one in CHANGES])
 async def test_what_is_said_to_be_done_is_on_the_disk(
-    change: Change, full: tuple[str, ...], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    change: Change, full: tuple[str, ...], virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash right behind the answer takes nothing of it. It comes within five seconds, for which mqadmin waits."""
     machine = Machine(SimNet(), "10.0.0.1")
@@ -147,7 +147,7 @@ async def test_what_is_said_to_be_done_is_on_the_disk(
         assert full or done > len(DELAYS_S) // 2
 
 
-async def test_who_sends_to_what_could_not_be_saved_has_that_tried_again_at_once(autojump_clock: MockClock) -> None:
+async def test_who_sends_to_what_could_not_be_saved_has_that_tried_again_at_once(virtual_clock: VirtualClock) -> None:
     """Until the next save by itself, some seconds later, each send to a new topic was refused though there was room."""
     machine = Machine(SimNet(), "10.0.0.1", {"brokerRole": "ASYNC_MASTER"})
     async with machine.broker(), machine.client() as client:

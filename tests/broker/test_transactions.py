@@ -9,7 +9,6 @@ import pytest
 import trio
 import trio.lowlevel
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.processors import end_transaction_processor
 from rmqha.broker.puts.put_service import Put, PutMessageService
@@ -36,6 +35,7 @@ from tests.broker.producers import (
     producer_of,
     seen,
 )
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
@@ -46,7 +46,9 @@ def machine() -> Machine:
     return Machine(SimNet(), "10.0.0.1", TIMES)
 
 
-async def test_i14_a_half_message_is_seen_once_if_it_is_committed(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_i14_a_half_message_is_seen_once_if_it_is_committed(
+    machine: Machine, virtual_clock: VirtualClock
+) -> None:
     """Java's producers end a transaction one-way, right behind SEND_OK."""
     async with machine.broker() as broker, producer_of(machine) as producer:
         half = await producer.prepare(b"money", h="7", e="2")
@@ -64,7 +66,7 @@ async def test_i14_a_half_message_is_seen_once_if_it_is_committed(machine: Machi
 
 
 async def test_a_new_topic_is_saved_before_a_half_message_to_it_is_answered(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """Its commit would otherwise make it again after a crash, with other queues."""
     async with machine.broker(), machine.client() as client:
@@ -73,7 +75,7 @@ async def test_a_new_topic_is_saved_before_a_half_message_to_it_is_answered(
 
 
 async def test_i14_a_half_message_that_is_rolled_back_is_never_seen(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
@@ -85,7 +87,7 @@ async def test_i14_a_half_message_that_is_rolled_back_is_never_seen(
         assert await seen(broker) == []
 
 
-async def test_i14_who_commits_twice_is_seen_once(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_i14_who_commits_twice_is_seen_once(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         half = await producer.prepare(b"money")
         for _ in range(3):
@@ -96,7 +98,7 @@ async def test_i14_who_commits_twice_is_seen_once(machine: Machine, autojump_clo
 
 
 async def test_trap_30_a_producer_is_told_where_the_half_message_lies(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """With the real topic's offset its commit would match no half message."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -110,7 +112,7 @@ async def test_trap_30_a_producer_is_told_where_the_half_message_lies(
 
 
 async def test_trap_31_a_producer_is_asked_about_the_place_where_the_half_message_lies_now(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
@@ -135,7 +137,7 @@ async def test_trap_31_a_producer_is_asked_about_the_place_where_the_half_messag
 
 
 async def test_a_late_commit_of_the_first_place_ends_all_later_ones(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """In RocketMQ the producer is asked on, and may commit the message a second time."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -150,7 +152,7 @@ async def test_a_late_commit_of_the_first_place_ends_all_later_ones(
 
 
 async def test_nobody_is_asked_whose_commit_comes_while_the_half_message_is_written_again(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Its end waits to be stored; once that is refused the producer is asked."""
     write_again, begun = TransactionalMessageService._write_again, list[tuple[Fates, list[int]]]()
@@ -174,7 +176,7 @@ async def test_nobody_is_asked_whose_commit_comes_while_the_half_message_is_writ
 
 
 async def test_others_are_not_asked_about_and_the_young_are_left_alone(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
@@ -189,7 +191,7 @@ async def test_others_are_not_asked_about_and_the_young_are_left_alone(
         assert len(producer.asked) == 1
 
 
-async def test_who_asks_for_it_is_left_alone_for_longer(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_who_asks_for_it_is_left_alone_for_longer(machine: Machine, virtual_clock: VirtualClock) -> None:
     """CHECK_IMMUNITY_TIME_IN_SECONDS; meanwhile it is written again, and its first place goes on to count."""
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
@@ -210,7 +212,7 @@ async def test_who_asks_for_it_is_left_alone_for_longer(machine: Machine, autoju
 
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_after_so_many_questions_it_is_put_aside(
-    machine: Machine, is_there: bool, autojump_clock: MockClock
+    machine: Machine, is_there: bool, virtual_clock: VirtualClock
 ) -> None:
     """Those that nobody is there to be asked count as well, and are no reason to write it again more often."""
     async with machine.broker(transactionCheckMax="3") as broker, producer_of(machine) as producer:
@@ -226,7 +228,7 @@ async def test_after_so_many_questions_it_is_put_aside(
 
 @pytest.mark.parametrize("is_ever_free", [True, False])
 async def test_a_producer_that_takes_no_question_is_asked_later(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, is_ever_free: bool
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, *, is_ever_free: bool
 ) -> None:
     """It was not asked once, and half messages were put aside as asked 15 times. Nor is it waited for for ever."""
     async with machine.broker(transactionCheckMax="10") as broker, producer_of(machine) as producer:
@@ -244,7 +246,7 @@ async def test_a_producer_that_takes_no_question_is_asked_later(
         assert (asked.count(b"x") > 5) == is_ever_free
 
 
-async def test_nobody_has_a_half_message_written_again_for_ever(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_nobody_has_a_half_message_written_again_for_ever(machine: Machine, virtual_clock: VirtualClock) -> None:
     """What is older than fileReservedTime is put aside; what a client says to be born in a thousand years was not."""
     async with machine.broker(transactionCheckMax="2") as broker, producer_of(machine) as producer:
         await producer.prepare(b"x", properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x011", g=str(2**62))
@@ -255,7 +257,7 @@ async def test_nobody_has_a_half_message_written_again_for_ever(machine: Machine
 
 @pytest.mark.parametrize("born_ahead_s", [-5, 0, 8, 30, 86_400])
 async def test_however_long_a_producer_is_not_to_be_asked_it_is_written_again_so_often_only(
-    machine: Machine, born_ahead_s: int, autojump_clock: MockClock
+    machine: Machine, born_ahead_s: int, virtual_clock: VirtualClock
 ) -> None:
     """Some megabytes with an immunity of days were written again in each round of all these days."""
     async with machine.broker(transactionCheckMax="3") as broker, producer_of(machine) as producer:
@@ -271,7 +273,7 @@ async def test_however_long_a_producer_is_not_to_be_asked_it_is_written_again_so
         assert asked.count(b"x") == 3
 
 
-async def test_any_producer_of_the_group_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_any_producer_of_the_group_is_asked(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker() as broker, producer_of(machine) as other, producer_of(machine, group="X") as stranger:
         await stranger.join()
         async with producer_of(machine) as producer:
@@ -285,7 +287,7 @@ async def test_any_producer_of_the_group_is_asked(machine: Machine, autojump_clo
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-async def test_a_restart_costs_no_half_message(machine: Machine, is_killed: bool, autojump_clock: MockClock) -> None:
+async def test_a_restart_costs_no_half_message(machine: Machine, is_killed: bool, virtual_clock: VirtualClock) -> None:
     with trio.CancelScope() as life:
         async with machine.broker(flushDiskType="SYNC_FLUSH"), producer_of(machine) as producer:
             await producer.join()
@@ -306,7 +308,7 @@ async def test_a_restart_costs_no_half_message(machine: Machine, is_killed: bool
         assert [message.body for message in await seen(broker)] == [b"yes"]
 
 
-async def test_no_power_cut_costs_what_was_written_again(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_no_power_cut_costs_what_was_written_again(machine: Machine, virtual_clock: VirtualClock) -> None:
     """RocketMQ saves at once how far it is, and flushes the log when that is due."""
     async with machine.broker(), producer_of(machine) as producer:
         await producer.prepare(b"money")
@@ -329,7 +331,7 @@ async def test_no_power_cut_costs_what_was_written_again(machine: Machine, autoj
 
 
 async def test_a_master_that_begins_too_early_asks_about_the_last_places_alone(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """How far its predecessor was is known some seconds late; RocketMQ then has messages committed twice."""
     async with machine.broker(), producer_of(machine) as producer:
@@ -366,7 +368,7 @@ async def test_a_master_that_begins_too_early_asks_about_the_last_places_alone(
     ],
 )
 async def test_nobody_ends_what_is_not_his(
-    machine: Machine, half: Half, how: int, group: str, words: str, autojump_clock: MockClock
+    machine: Machine, half: Half, how: int, group: str, words: str, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         own = await producer.prepare(b"money")
@@ -391,7 +393,7 @@ async def test_nobody_ends_what_is_not_his(
     ],
 )
 async def test_what_no_half_message_can_be(
-    machine: Machine, settings: dict[str, str], request_: object, code: ResponseCode, autojump_clock: MockClock
+    machine: Machine, settings: dict[str, str], request_: object, code: ResponseCode, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker(**settings) as broker, machine.client() as client:
         answer = await ask(client, request_)  # type: ignore[arg-type]
@@ -399,7 +401,7 @@ async def test_what_no_half_message_can_be(
         assert await seen(broker) == []
 
 
-async def test_a_slave_ends_nothing(autojump_clock: MockClock) -> None:
+async def test_a_slave_ends_nothing(virtual_clock: VirtualClock) -> None:
     slave = Machine(SimNet(), "10.0.0.2", {"brokerRole": "SLAVE", "haMasterAddress": "10.0.0.1:10912", "brokerId": "1"})
     async with slave.broker(), producer_of(slave) as producer:
         answer = await producer.end(Half(0, 0), COMMIT)
@@ -408,7 +410,7 @@ async def test_a_slave_ends_nothing(autojump_clock: MockClock) -> None:
 
 
 async def test_what_waits_for_dispatch_is_bounded(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Nothing is lost by it: the producer is asked."""
     monkeypatch.setattr(end_transaction_processor, "WAITING_MAX", 10)
@@ -430,7 +432,7 @@ async def test_what_waits_for_dispatch_is_bounded(
         assert connection.in_flight.requests == 0
 
 
-async def test_what_cannot_be_dispatched_keeps_nobody_waiting(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_what_cannot_be_dispatched_keeps_nobody_waiting(machine: Machine, virtual_clock: VirtualClock) -> None:
     """A half message that no slave has yet, and whose producer was told so, is ended when it can be seen."""
     async with machine.broker() as broker, producer_of(machine) as producer:
         half = await producer.prepare(b"money")
@@ -441,7 +443,7 @@ async def test_what_cannot_be_dispatched_keeps_nobody_waiting(machine: Machine, 
 
 
 async def test_ends_whose_time_is_over_make_room_for_others(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     monkeypatch.setattr(end_transaction_processor, "WAITING_MAX", 4)
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -452,7 +454,7 @@ async def test_ends_whose_time_is_over_make_room_for_others(
 
 
 async def test_a_half_message_that_is_sent_again_has_nothing_of_what_became_of_the_first(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """Its properties may be those of a question: the place in them is that of another half message, which has ended."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -468,7 +470,7 @@ async def test_a_half_message_that_is_sent_again_has_nothing_of_what_became_of_t
 
 
 async def test_what_a_consumer_sends_to_get_it_again_is_no_half_message(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """As clients before 4.6.1 do where the broker did not take it back (36)."""
     async with machine.broker() as broker, machine.client() as client:
@@ -481,7 +483,7 @@ async def test_what_a_consumer_sends_to_get_it_again_is_no_half_message(
 
 
 async def test_marks_of_half_messages_that_went_with_the_log_hold_nothing_up(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """The first file goes, with a half message that nobody ended, and one whose mark lies behind."""
     rarely = {"transactionCheckInterval": "600000", "fileReservedTime": "0"}
@@ -502,7 +504,7 @@ async def test_marks_of_half_messages_that_went_with_the_log_hold_nothing_up(
 
 
 async def test_a_round_waits_for_a_commit_that_is_not_stored_yet(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """The log's next file is not there when the round comes, and then the commit is refused: the producer is asked."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -522,7 +524,7 @@ async def test_a_round_waits_for_a_commit_that_is_not_stored_yet(
 
 
 async def test_an_end_that_comes_while_another_waits_is_not_answered_as_done(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """The first one may be refused yet: then nothing is stored, and somebody was told SUCCESS."""
     rarely = {"transactionCheckInterval": "600000"}
@@ -548,7 +550,7 @@ async def test_an_end_that_comes_while_another_waits_is_not_answered_as_done(
         assert [message.body for message in await seen(broker)] == [b"money"]
 
 
-async def test_all_members_of_a_group_are_asked_in_turn(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_all_members_of_a_group_are_asked_in_turn(machine: Machine, virtual_clock: VirtualClock) -> None:
     """Of two always the same one was: where that one hangs, half messages were thrown away that the other knows."""
     async with machine.broker(), producer_of(machine) as first, producer_of(machine) as second:
         for producer in (first, second):
@@ -573,7 +575,7 @@ def put_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_mark_that_is_refused_is_stored_when_that_can_be(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         half = await producer.prepare(b"money")
@@ -594,7 +596,7 @@ async def test_a_mark_that_is_refused_is_stored_when_that_can_be(
 
 @pytest.mark.parametrize("filler", [0, 3000])
 async def test_a_commit_whose_mark_did_not_come_counts_for_the_next_master(
-    machine: Machine, filler: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, filler: int, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was asked about, and stored a second time."""
     with monkeypatch.context() as patch:
@@ -619,7 +621,7 @@ async def test_a_commit_whose_mark_did_not_come_counts_for_the_next_master(
 
 
 async def test_so_it_does_before_the_first_half_message_near_the_end_of_the_log(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own one lies farther before; from the next one on the log was read too late to meet the commit."""
     monkeypatch.setattr(marks, "_COMMITS_WITHIN", 4000)
@@ -638,7 +640,7 @@ async def test_so_it_does_before_the_first_half_message_near_the_end_of_the_log(
 
 
 async def test_so_it_does_where_the_log_begins_behind_the_half_message_before(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.end(await producer.prepare(b"early"), COMMIT)
@@ -662,7 +664,7 @@ async def test_so_it_does_where_the_log_begins_behind_the_half_message_before(
 
 @pytest.mark.parametrize("behind", ["nothing", "another half message", "a message"])
 async def test_and_where_no_other_transaction_is_near(
-    machine: Machine, behind: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, behind: str, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its half message lies far before, and what queues lead to perhaps behind it."""
     machine.settings |= {"mappedFileSizeCommitLog": str(64 << 20), "transactionTimeOut": "60000"}
@@ -684,7 +686,7 @@ async def test_and_where_no_other_transaction_is_near(
 
 
 async def test_a_unit_that_leads_beside_a_record_does_not_keep_commits_from_being_learned(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where reading began there, nothing of the log's end was read."""
     monkeypatch.setattr(marks, "_COMMITS_WITHIN", 4000)

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.transaction import half_send
@@ -22,6 +21,7 @@ from rmqha.codec.record.message import decode_message
 from tests.broker.machines import Machine
 from tests.broker.producers import COMMIT, ROLLBACK, Half, Producer, as_rocketmq_stores, producer_of
 from tests.broker.test_pair import SLAVE
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 TIMES = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
@@ -148,7 +148,7 @@ async def _bodies(broker: BrokerController, topic: str) -> list[bytes]:
 @pytest.mark.parametrize("stores", [half_properties, as_rocketmq_stores])
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_each_transaction_ends_once_and_as_its_producer_said(
-    seed: int, stores: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    seed: int, stores: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """What is committed is seen once, what is rolled back never, and of nothing its producer is not asked.
 

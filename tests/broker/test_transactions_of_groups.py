@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.transaction.half_message import CONSUMER_GROUP, HALF_TOPIC
 from rmqha.codec.codes import RequestCode, ResponseCode
@@ -15,13 +14,14 @@ from tests.broker.producers import COMMIT, ROLLBACK, Half, half_request, produce
 from tests.broker.test_dledger_broker import group_of
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_slave_synchronize import synchronize_with
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 TIMES: dict[str, Any] = {"transactionCheckInterval": "4000", "transactionTimeOut": "3000"}
 
 
 @pytest.mark.parametrize("ending", ["kill", "cut_power"])
-async def test_the_next_leader_of_a_group_asks_on(ending: str, autojump_clock: MockClock) -> None:
+async def test_the_next_leader_of_a_group_asks_on(ending: str, virtual_clock: VirtualClock) -> None:
     async with group_of(**TIMES) as group:
         former = await group.wait_master()
         async with producer_of(former) as producer:
@@ -45,7 +45,7 @@ async def test_the_next_leader_of_a_group_asks_on(ending: str, autojump_clock: M
         await group.wait_same()
 
 
-async def test_followers_ask_nobody(autojump_clock: MockClock) -> None:
+async def test_followers_ask_nobody(virtual_clock: VirtualClock) -> None:
     async with group_of(**TIMES) as group:
         leader = await group.wait_master()
         follower = next(node for node in group.nodes.values() if not node.is_master)
@@ -56,7 +56,7 @@ async def test_followers_ask_nobody(autojump_clock: MockClock) -> None:
             assert other.asked == []
 
 
-async def test_a_slave_that_becomes_master_asks_on(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_becomes_master_asks_on(virtual_clock: VirtualClock) -> None:
     net = SimNet()
     master = Machine(net, "10.0.0.1", TIMES)
     slave = Machine(net, "10.0.0.2", TIMES)
@@ -83,7 +83,7 @@ async def test_a_slave_that_becomes_master_asks_on(autojump_clock: MockClock) ->
         assert [message.body for message in await seen(leader)] == [b"done", b"pending"]
 
 
-async def test_without_a_slave_a_producer_rolls_back_and_is_not_asked(autojump_clock: MockClock) -> None:
+async def test_without_a_slave_a_producer_rolls_back_and_is_not_asked(virtual_clock: VirtualClock) -> None:
     """As RocketMQ's producers do, which take a half message for sent only if it is SEND_OK."""
     alone = Machine(SimNet(), "10.0.0.1", TIMES)
     async with alone.broker(brokerRole="SYNC_MASTER") as broker, producer_of(alone) as producer:
@@ -100,7 +100,7 @@ async def test_without_a_slave_a_producer_rolls_back_and_is_not_asked(autojump_c
         assert await seen(broker) == []
 
 
-async def test_no_client_says_how_far_half_messages_are_dealt_with(autojump_clock: MockClock) -> None:
+async def test_no_client_says_how_far_half_messages_are_dealt_with(virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1", TIMES)
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.prepare(b"pending")
@@ -110,7 +110,7 @@ async def test_no_client_says_how_far_half_messages_are_dealt_with(autojump_cloc
         assert not broker.offsets.query_offset(CONSUMER_GROUP, HALF_TOPIC, 0)
 
 
-async def test_a_slave_that_is_behind_goes_on_before_what_it_lacks(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_is_behind_goes_on_before_what_it_lacks(virtual_clock: VirtualClock) -> None:
     """What the master has dealt with it wrote again, beyond the end of the slave's log."""
     net = SimNet()
     lonely = Machine(net, "10.0.0.2", SLAVE | {"haMasterAddress": "10.0.0.9:10912"})

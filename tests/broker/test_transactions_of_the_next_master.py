@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.schedule.delay_offsets import DelayOffsets
 from rmqha.broker.transaction import half_send, marks
@@ -23,7 +22,7 @@ from tests.broker.producers import COMMIT, ROLLBACK, as_rocketmq_stores, produce
 from tests.broker.test_master_link import SLAVE, answering
 from tests.broker.test_slave_synchronize import synchronize_with, told_by_a_peer
 from tests.broker.test_transactions import put_no_mark
-from tests.sim.sim_clock import EPOCH_MS, WallClock
+from tests.sim.sim_clock import EPOCH_MS, VirtualClock, WallClock
 from tests.sim.sim_net import SimNet
 from tests.store.helpers import commit_log
 
@@ -36,7 +35,7 @@ def machine() -> Machine:
 
 
 async def test_marks_behind_a_half_message_that_is_not_passed_are_read_again(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Their half messages would be asked about once more, and committed a second time.
 
@@ -59,7 +58,7 @@ async def test_marks_behind_a_half_message_that_is_not_passed_are_read_again(
 
 
 async def test_a_half_message_that_was_put_off_is_asked_about_at_its_last_place_alone(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
@@ -81,7 +80,7 @@ async def test_a_half_message_that_was_put_off_is_asked_about_at_its_last_place_
 
 
 async def test_who_is_master_once_more_goes_by_what_the_log_says_meanwhile(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """And neither asks nobody any more, nor about what another master has dealt with."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -106,7 +105,7 @@ async def test_who_is_master_once_more_goes_by_what_the_log_says_meanwhile(
 
 @pytest.mark.parametrize("ends_before_the_first_round", [True, False])
 async def test_who_ends_at_the_first_place_what_a_former_master_wrote_again_ends_it(
-    machine: Machine, ends_before_the_first_round: bool, autojump_clock: MockClock
+    machine: Machine, ends_before_the_first_round: bool, virtual_clock: VirtualClock
 ) -> None:
     """The next master begins behind that place: it asked once more, and the message was committed a second time."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -129,7 +128,7 @@ async def test_who_ends_at_the_first_place_what_a_former_master_wrote_again_ends
 
 
 async def test_what_a_former_master_said_of_places_that_this_one_gives_out_anew_counts_no_more(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """Its log reached further: half messages that came to lie there instead were passed, and nobody was asked."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -148,7 +147,7 @@ async def test_what_a_former_master_said_of_places_that_this_one_gives_out_anew_
 
 
 async def test_a_clock_that_was_set_back_holds_up_no_questions(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A half message that was stored an hour later, as its time says, kept all behind it waiting for that hour."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -162,7 +161,7 @@ async def test_a_clock_that_was_set_back_holds_up_no_questions(
         assert len(producer.asked) > 3
 
 
-async def test_nor_does_that_of_a_producer_which_is_ahead(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_nor_does_that_of_a_producer_which_is_ahead(machine: Machine, virtual_clock: VirtualClock) -> None:
     """How old a half message is nobody can tell then: it is asked about at once, and holds up none behind it."""
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
@@ -177,7 +176,7 @@ async def test_nor_does_that_of_a_producer_which_is_ahead(machine: Machine, auto
 
 
 async def test_who_is_no_master_any_more_saves_nothing_of_its_last_round(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has written again may be cut from its log: the next one would pass a half message that lies nowhere."""
     saved = list[str]()
@@ -201,7 +200,7 @@ async def test_who_is_no_master_any_more_saves_nothing_of_its_last_round(
 
 
 async def test_what_is_not_safe_yet_is_not_counted_by_what_is_saved(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """A crash could take away what was written again: who goes on behind it would pass the half message for ever."""
     saved, is_safe = list[int](), [False]
@@ -230,7 +229,7 @@ async def test_what_is_not_safe_yet_is_not_counted_by_what_is_saved(
 
 @pytest.mark.parametrize("how", [ROLLBACK, COMMIT])
 async def test_the_place_of_another_half_message_that_a_client_named_is_not_believed(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, how: int, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, how: int, virtual_clock: VirtualClock
 ) -> None:
     """As of a message that a producer got in a question and sent again, in a store that RocketMQ's broker wrote."""
     with monkeypatch.context() as stored:
@@ -255,7 +254,7 @@ async def test_the_place_of_another_half_message_that_a_client_named_is_not_beli
 
 
 async def test_nor_is_one_that_has_expired_and_ended_before_the_half_message_was_stored(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Its commit was answered SUCCESS, and stored nothing: the mark may be there when what it marks has gone."""
     rarely = {"transactionCheckInterval": "600000", "fileReservedTime": "0"}
@@ -278,7 +277,7 @@ async def test_nor_is_one_that_has_expired_and_ended_before_the_half_message_was
 
 
 async def test_a_damaged_queue_of_half_messages_does_not_cost_their_marks(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """A place that leads behind its mark was taken for another message's: the same commit was carried out again."""
     async with machine.broker(), producer_of(machine) as producer:
@@ -300,7 +299,7 @@ async def test_a_damaged_queue_of_half_messages_does_not_cost_their_marks(
 @pytest.mark.parametrize("begin", [2, 3])
 @pytest.mark.parametrize("ended", [0, 1, 2])
 async def test_a_commit_whose_mark_did_not_come_counts_at_each_place_of_its_half_message(
-    machine: Machine, ended: int, begin: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, ended: int, begin: int, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It counted at the place that the producer had named: who was asked at another one committed once more."""
     with monkeypatch.context() as patch:
@@ -324,7 +323,7 @@ async def test_a_commit_whose_mark_did_not_come_counts_at_each_place_of_its_half
 
 
 async def test_how_far_a_busy_master_is_counts_once_the_log_has_come_so_far(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """Its log grows with each round: a slave that was promoted asked about half messages from of old."""
     log = SimpleNamespace(settled=0)

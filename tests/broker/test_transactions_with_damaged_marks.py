@@ -5,7 +5,6 @@ import json
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.transaction import marks
@@ -16,6 +15,7 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine, ask
 from tests.broker.producers import COMMIT, ROLLBACK, producer_of, seen
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 RARELY = {"transactionCheckInterval": "40000", "transactionTimeOut": "3000"}
@@ -54,7 +54,7 @@ async def become_master_again(broker: BrokerController) -> None:
 
 @pytest.mark.parametrize("how", DAMAGES)
 async def test_one_that_was_rolled_back_is_neither_asked_about_nor_committed(
-    machine: Machine, how: str, autojump_clock: MockClock
+    machine: Machine, how: str, virtual_clock: VirtualClock
 ) -> None:
     """It was asked about, and who commits late had consumers see what had been rolled back."""
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -95,7 +95,7 @@ async def test_one_that_was_rolled_back_is_neither_asked_about_nor_committed(
 
 @pytest.mark.parametrize("how", DAMAGES)
 async def test_where_the_last_mark_is_damaged_all_that_are_open_are_put_aside(
-    machine: Machine, how: str, autojump_clock: MockClock
+    machine: Machine, how: str, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()
@@ -114,7 +114,7 @@ async def test_where_the_last_mark_is_damaged_all_that_are_open_are_put_aside(
 
 
 async def test_marks_before_those_that_are_read_at_once_count_as_well(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marks, "KEPT_MAX", 1)
     async with machine.broker() as broker, producer_of(machine) as producer:
@@ -132,7 +132,7 @@ async def test_marks_before_those_that_are_read_at_once_count_as_well(
 
 
 async def test_what_this_master_has_ended_it_knows_without_its_mark(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, producer_of(machine) as producer:
         await producer.join()

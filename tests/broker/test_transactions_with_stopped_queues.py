@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.transaction import marks
 from rmqha.broker.transaction.half_message import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from tests.broker.machines import Machine, send_request, status_of
 from tests.broker.producers import COMMIT, ROLLBACK, Half, Producer, producer_of, seen
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 RARELY = {"transactionCheckInterval": "40000", "transactionTimeOut": "3000"}
@@ -81,7 +81,7 @@ async def prepare_and_end(machine: Machine, *, damaged: int = 3, bit: int = _HIG
 
 @pytest.mark.parametrize("bit", [_HIGHER, _LOWER])
 async def test_what_had_ended_behind_the_place_where_marks_stopped_does_not_end_again(
-    machine: Machine, bit: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, bit: int, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Producers were asked about all of it, committed it twice, and could commit what had been rolled back."""
     monkeypatch.setattr(marks, "_COMMITS_WITHIN", 0)
@@ -101,7 +101,7 @@ async def test_what_had_ended_behind_the_place_where_marks_stopped_does_not_end_
 
 
 async def test_behind_the_place_where_marks_stopped_transactions_go_on(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No mark was stored any more: each start had all commits since then delivered once more."""
     monkeypatch.setattr(marks, "_COMMITS_WITHIN", 0)
@@ -127,7 +127,7 @@ async def test_behind_the_place_where_marks_stopped_transactions_go_on(
 
 
 async def test_of_more_marks_than_are_kept_behind_it_the_others_count_as_damaged(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marks, "_COMMITS_WITHIN", 0)
     monkeypatch.setattr("rmqha.store.passed_over._KEPT_MAX", 1)
@@ -153,7 +153,7 @@ async def prepare(machine: Machine, *, damaged: int = 3, bit: int = _HIGHER) -> 
 
 @pytest.mark.parametrize("bit", [_HIGHER, _LOWER])
 async def test_behind_the_place_where_half_messages_stopped_all_others_go_on(
-    machine: Machine, bit: int, autojump_clock: MockClock
+    machine: Machine, bit: int, virtual_clock: VirtualClock
 ) -> None:
     """No transaction could begin any more, and none of those behind could be ended, nor was asked about."""
     halves = await prepare(machine, bit=bit)
@@ -183,7 +183,7 @@ async def test_behind_the_place_where_half_messages_stopped_all_others_go_on(
 
 
 async def test_half_messages_are_asked_about_after_each_start_there(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     await prepare(machine)
     async with with_producer(machine) as (broker, producer):
@@ -219,7 +219,7 @@ async def code_of(producer: Producer, half: Half) -> int | None:
     return None if answer is None else answer.code
 
 
-async def test_a_half_message_whose_topic_is_damaged_is_missing(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_half_message_whose_topic_is_damaged_is_missing(machine: Machine, virtual_clock: VirtualClock) -> None:
     """Its record is another topic's: those behind it keep their places."""
     async with with_producer(machine) as (broker, producer):
         halves = [await producer.prepare(b"h%d" % number) for number in range(5)]
@@ -236,7 +236,7 @@ async def test_a_half_message_whose_topic_is_damaged_is_missing(machine: Machine
 
 @pytest.mark.parametrize("missing", [(3,), (2,), (2, 3)])
 async def test_one_half_message_behind_missing_ones_keeps_its_place(
-    machine: Machine, missing: tuple[int, ...], autojump_clock: MockClock
+    machine: Machine, missing: tuple[int, ...], virtual_clock: VirtualClock
 ) -> None:
     """It was neither asked about nor committed, and its place was given once more."""
     last = missing[-1] + 1
@@ -263,7 +263,7 @@ async def test_one_half_message_behind_missing_ones_keeps_its_place(
 
 @pytest.mark.parametrize("bit", [64, 128])
 async def test_behind_a_first_half_message_that_lies_all_others_keep_their_places(
-    machine: Machine, bit: int, autojump_clock: MockClock
+    machine: Machine, bit: int, virtual_clock: VirtualClock
 ) -> None:
     """They were called gone, and nobody was asked about them, as the queue began behind them."""
     async with with_producer(machine) as (broker, producer):
@@ -293,7 +293,7 @@ async def test_behind_a_first_half_message_that_lies_all_others_keep_their_place
 
 
 async def test_where_the_last_half_message_is_damaged_others_begin_behind_it(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """Its place is given to none of them, and what its producer was told of it is none of theirs."""
     async with with_producer(machine) as (broker, producer):
@@ -315,7 +315,7 @@ async def test_where_the_last_half_message_is_damaged_others_begin_behind_it(
 
 
 async def test_marks_before_one_that_says_it_is_the_first_count_as_damaged(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their queue begins anew with it: producers were asked about all that had ended before."""
     monkeypatch.setattr(marks, "_COMMITS_WITHIN", 0)
@@ -333,7 +333,7 @@ async def test_marks_before_one_that_says_it_is_the_first_count_as_damaged(
 
 @pytest.mark.parametrize("bit", [_HIGHER, _LOWER])
 async def test_a_place_that_is_damaged_below_a_broker_stops_that_queue_alone(
-    machine: Machine, bit: int, autojump_clock: MockClock
+    machine: Machine, bit: int, virtual_clock: VirtualClock
 ) -> None:
     """No topic took messages any more, until the next start but one."""
     async with with_producer(machine) as (broker, producer):

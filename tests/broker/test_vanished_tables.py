@@ -5,10 +5,10 @@ from typing import Final
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.store.config_files import TOPICS, ConfigFiles
 from tests.broker.machines import Machine, ask, send_request
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_disk import SimDisk
 
 CONFIG: Final = "/store/config"
@@ -29,7 +29,7 @@ async def saved(machine: Machine) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("lost", ["config", "topics.json", "consumerOffset.json", "tablesOrigin.json"])
-async def test_tables_that_vanish_are_saved_again(machine: Machine, autojump_clock: MockClock, lost: str) -> None:
+async def test_tables_that_vanish_are_saved_again(machine: Machine, virtual_clock: VirtualClock, lost: str) -> None:
     """A start without would have begun with what the log tells, or another broker."""
     async with machine.broker():
         before = await saved(machine)
@@ -45,7 +45,7 @@ async def test_tables_that_vanish_are_saved_again(machine: Machine, autojump_clo
     assert sorted(told) == sorted(path for path in gone if path.endswith(".json"))
 
 
-async def test_while_they_cannot_be_saved_it_is_told_once(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_while_they_cannot_be_saved_it_is_told_once(machine: Machine, virtual_clock: VirtualClock) -> None:
     """And by the status; once they can be, they are."""
     async with machine.broker() as broker:
         before = await saved(machine)
@@ -66,7 +66,7 @@ async def test_while_they_cannot_be_saved_it_is_told_once(machine: Machine, auto
 
 @pytest.mark.parametrize("makes_a_topic", [False, True])
 async def test_killed_before_they_are_saved_again_the_next_start_misses_them(
-    machine: Machine, autojump_clock: MockClock, *, makes_a_topic: bool
+    machine: Machine, virtual_clock: VirtualClock, *, makes_a_topic: bool
 ) -> None:
     """A topic that was made in between was saved with a note that there had been no table."""
     async with trio.open_nursery() as nursery:
@@ -102,7 +102,7 @@ async def test_into_what_takes_the_place_of_a_store_that_was_moved_nothing_is_sa
     assert not files.has_vanished("topics.json")
 
 
-async def test_one_that_was_put_back_is_told_of_when_it_vanishes_once_more(autojump_clock: MockClock) -> None:
+async def test_one_that_was_put_back_is_told_of_when_it_vanishes_once_more(virtual_clock: VirtualClock) -> None:
     disk = SimDisk()
     mount = disk.mount()
     mount.makedirs(CONFIG)

@@ -5,7 +5,6 @@ from itertools import count
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.processors import reply_message_processor
 from rmqha.broker.tables.subscription_group_manager import SubscriptionGroupConfig
@@ -20,6 +19,7 @@ from rmqha.replication.role import RoleKind
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.processors.test_reply_message_processor import reply
 from tests.broker.producers import producer_of
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 ASKED = 400
@@ -75,7 +75,7 @@ async def codes_of_answers(machine: Machine, *requests: RemotingCommand) -> Coun
 
 @pytest.mark.parametrize("code", [code for code in RequestCode if code is not RequestCode.PULL_MESSAGE])
 async def test_whatever_a_client_asks_again_and_again_is_few_tasks(
-    code: RequestCode, autojump_clock: MockClock
+    code: RequestCode, virtual_clock: VirtualClock
 ) -> None:
     """Thirty thousand queries by key were as many tasks: when their client left, nobody was served for four seconds."""
     machine, tasks = Machine(SimNet(), "10.0.0.1"), Tasks()
@@ -126,7 +126,7 @@ async def test_no_host_takes_the_places_of_all_that_wait_for_answers(monkeypatch
 
 
 async def test_an_answer_gives_back_its_place(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     monkeypatch.setattr(answers_in_turns, "WAITING_MAX", 4)
     request = RemotingCommand(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ext_fields={"topic": "t"})
@@ -135,7 +135,7 @@ async def test_an_answer_gives_back_its_place(
             assert (await ask(client, request)).code == ResponseCode.SUCCESS
 
 
-async def test_who_waits_until_messages_can_be_seen_keeps_nobody_from_a_turn(autojump_clock: MockClock) -> None:
+async def test_who_waits_until_messages_can_be_seen_keeps_nobody_from_a_turn(virtual_clock: VirtualClock) -> None:
     """While a disk hung each of them waited for half a second, one behind the other."""
     machine, begun_at = Machine(SimNet(), "10.0.0.1"), 0.0
     async with machine.broker() as broker, machine.client() as client:
@@ -158,7 +158,7 @@ async def make_nothing() -> RemotingCommand:
 
 
 async def test_replies_that_clients_do_not_take_are_bounded_and_their_places_are_given_back(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     monkeypatch.setattr(reply_message_processor, "REPLIES_MAX", 20)
     machine, opaques = Machine(SimNet(), "10.0.0.1"), count()
@@ -183,7 +183,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.code))
 async def test_what_cannot_be_saved_for_a_while_is_said_in_time_and_keeps_nobody_waiting(
-    change: RemotingCommand, autojump_clock: MockClock
+    change: RemotingCommand, virtual_clock: VirtualClock
 ) -> None:
     """Behind a disk that hung, all that mqadmin and the exporter asked for had no answers."""
     machine = Machine(SimNet(), "10.0.0.1")
@@ -213,7 +213,7 @@ async def test_what_cannot_be_saved_for_a_while_is_said_in_time_and_keeps_nobody
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.code))
 async def test_who_is_no_master_any_more_when_its_turn_comes_changes_nothing(
-    change: RemotingCommand, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    change: RemotingCommand, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     machine, go_on = Machine(SimNet(), "10.0.0.1"), trio.Event()
 
@@ -240,7 +240,7 @@ async def test_who_is_no_master_any_more_when_its_turn_comes_changes_nothing(
 
 @pytest.mark.parametrize("topic", ["t", ""])
 async def test_who_is_no_master_any_more_sets_no_group_s_places_by_another_s(
-    topic: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    topic: str, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     """They were answered SUCCESS, and the next master never had them."""
     machine, go_on = Machine(SimNet(), "10.0.0.1"), trio.Event()

@@ -8,7 +8,6 @@ from copy import deepcopy
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables.heard_logs import HeardLogs
@@ -24,6 +23,7 @@ from tests.broker.test_how_late_tables_are import CLIENT, READ_ONLY, Refusing
 from tests.broker.test_pair import SLAVE
 from tests.broker.test_tables_merged import MASTER, OTHER_SLAVE, fill, lose, three_machines
 from tests.sim.journal import NodeDied
+from tests.sim.sim_clock import VirtualClock
 
 OPEN = TopicConfig("t", 4, 4)
 NOTE = "/store/config/tablesOrigin.json"
@@ -91,7 +91,7 @@ CLOSED = True, True, 3
 
 
 @pytest.mark.parametrize("order", ["older first", "newer first", "newer, restart, older"])
-async def test_one_change_is_enough_to_be_later(order: str, autojump_clock: MockClock) -> None:
+async def test_one_change_is_enough_to_be_later(order: str, virtual_clock: VirtualClock) -> None:
     """Both are slaves of RocketMQ's. What is merged here counts as a change, and the newer table had just as many."""
     master, old, new = three_machines()
     async with trio.open_nursery() as nursery:
@@ -122,7 +122,7 @@ async def test_one_change_is_enough_to_be_later(order: str, autojump_clock: Mock
 
 @pytest.mark.parametrize("is_current", [True, False])
 async def test_who_tells_after_a_restart_is_later_unless_it_may_have_followed(
-    autojump_clock: MockClock, *, is_current: bool
+    virtual_clock: VirtualClock, *, is_current: bool
 ) -> None:
     """The older one's word stayed. What has followed the master of before is no proof, however far the log goes."""
     master, ours, theirs = three_machines()
@@ -152,7 +152,7 @@ async def test_who_tells_after_a_restart_is_later_unless_it_may_have_followed(
 
 @pytest.mark.parametrize("is_restarted", [True, False])
 async def test_what_a_slave_of_a_rocketmq_master_has_is_as_late_as_its_table_whoever_comes_later(
-    autojump_clock: MockClock, *, is_restarted: bool
+    virtual_clock: VirtualClock, *, is_restarted: bool
 ) -> None:
     """It was heard first, and the topic's stamp of before, which a slave had that was away, opened it again."""
     master, old, new = three_machines()
@@ -185,7 +185,7 @@ async def test_what_a_slave_of_a_rocketmq_master_has_is_as_late_as_its_table_who
     ],
 )
 async def test_a_slave_that_lost_one_table_is_no_later_for_that(
-    what: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, *, is_current: bool
+    what: str, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock, *, is_current: bool
 ) -> None:
     """It counted as late as its log: if it was refused tables, and where it is current and knows nothing of one."""
     master, ours, theirs = three_machines()
@@ -215,7 +215,7 @@ async def test_a_slave_that_lost_one_table_is_no_later_for_that(
 
 @pytest.mark.parametrize("is_in_step", [True, False])
 async def test_a_note_of_before_rocketmq_ran_on_a_store_says_nothing_of_how_late_it_is(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, *, is_in_step: bool
+    monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock, *, is_in_step: bool
 ) -> None:
     """It knows nothing of that file. An older slave of RocketMQ's undid what this one had had since."""
     master, ours, old = three_machines()
@@ -272,7 +272,7 @@ async def killed_once_it_is_told(master: Machine, **conf: str) -> None:
 
 
 async def test_who_is_heard_once_the_log_comes_for_the_second_time_has_not_followed_meanwhile(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The master never served in between: its log of then, empty, was taken for one that others had followed since."""
     master, ours, theirs = three_machines()
@@ -297,7 +297,7 @@ async def test_who_is_heard_once_the_log_comes_for_the_second_time_has_not_follo
 
 
 async def test_a_master_that_nobody_has_told_is_told_by_the_first_however_often_it_was_started(
-    autojump_clock: MockClock,
+    virtual_clock: VirtualClock,
 ) -> None:
     """What an operator said of something else was taken for a peer's word, and the first peer's for an older one."""
     master, slave, _ = three_machines()

@@ -75,10 +75,10 @@ def installed() -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def run(main: Callable[[], Awaitable[T]], *, seed: int) -> T:
+def run(main: Callable[[], Awaitable[T]], *, seed: int, clock: VirtualClock | None = None) -> T:
     """Run ``main`` with virtual time and a schedule that depends on ``seed`` alone."""
     with installed():
-        _NOW.clock, _NOW.order = VirtualClock(), stream(seed, "schedule")
+        _NOW.clock, _NOW.order = clock or VirtualClock(), stream(seed, "schedule")
         return trio.run(main, clock=_NOW.clock)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
 
 from rmqha.broker.broker_status import _readable_time, readable_bytes
 from rmqha.broker.processors import consume_admin_processor
@@ -22,6 +21,7 @@ from rmqha.remoting.client import RemotingClient
 from tests.broker.group_members import member_of
 from tests.broker.machines import Machine, ask, pull_request, send_request
 from tests.broker.test_pair import Pair
+from tests.sim.sim_clock import VirtualClock
 
 WHOLE_NUMBERS = """
     msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalTodayMorning msgGetTotalTodayMorning msgPutTotalYesterdayMorning
@@ -69,7 +69,7 @@ def queue(queue_id: int) -> ObjectKey:
 
 
 async def test_the_runtime_table_has_what_the_exporter_reads_and_it_is_true(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker() as broker, machine.client() as client:
         batch = b"".join(
@@ -100,7 +100,7 @@ async def test_the_runtime_table_has_what_the_exporter_reads_and_it_is_true(
         assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 6 seconds ]"
 
 
-async def test_counts_begin_with_the_process(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_counts_begin_with_the_process(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         await send_some(client)
     machine.disk.remove("/store/consumequeue")
@@ -109,7 +109,7 @@ async def test_counts_begin_with_the_process(machine: Machine, autojump_clock: M
         assert table["putMessageTimesTotal"] == "0", "dispatched by the start"
 
 
-async def test_what_a_topic_gets_and_a_group_takes(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_what_a_topic_gets_and_a_group_takes(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         await send_some(client, 3)
         await ask(client, pull_request(0))
@@ -123,7 +123,7 @@ async def test_what_a_topic_gets_and_a_group_takes(machine: Machine, autojump_cl
         assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_a_topics_queues(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_topics_queues(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker() as broker, machine.client() as client:
         await send_some(client, 3)
         table = (await told(client, RequestCode.GET_TOPIC_STATS_INFO, topic="t"))["offsetTable"]
@@ -136,7 +136,7 @@ async def test_a_topics_queues(machine: Machine, autojump_clock: MockClock) -> N
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_how_far_a_group_is(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker() as broker, machine.client() as client:
         await send_some(client, 3)
         await commit(client, 2)
@@ -161,7 +161,7 @@ async def test_how_far_a_group_is(machine: Machine, autojump_clock: MockClock) -
 
 
 async def test_a_group_whose_next_messages_have_expired_is_as_late_as_the_oldest_that_is_there(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """What it has to consume begins there: of what is gone nobody knows when it was stored."""
     async with machine.broker(fileReservedTime="1") as broker:
@@ -181,7 +181,7 @@ async def test_a_group_whose_next_messages_have_expired_is_as_late_as_the_oldest
     assert 1.4 * 3_600_000 < span["delayTime"] < 1.6 * 3_600_000
 
 
-async def test_of_topics_in_order_alone_is_told_if_that_is_asked(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_of_topics_in_order_alone_is_told_if_that_is_asked(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker() as broker, machine.client() as client:
         await send_some(client, 3)
         await commit(client, 2)
@@ -192,7 +192,7 @@ async def test_of_topics_in_order_alone_is_told_if_that_is_asked(machine: Machin
 
 
 async def test_an_answer_that_no_frame_would_hold_is_not_made_to_its_end(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets of one queue each, of many groups, asked for all queues of a large topic: gigabytes."""
     monkeypatch.setattr(consume_admin_processor, "ENTRIES_MAX", 7)
@@ -208,7 +208,7 @@ async def test_an_answer_that_no_frame_would_hold_is_not_made_to_its_end(
             assert (answer.code, "do not fit" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
-async def test_a_groups_offsets_are_cloned(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_a_groups_offsets_are_cloned(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker() as broker, machine.client() as client:
         await send_some(client, 3)
         await commit(client, 2)
@@ -218,7 +218,7 @@ async def test_a_groups_offsets_are_cloned(machine: Machine, autojump_clock: Moc
 
 
 async def test_offsets_that_are_cloned_are_on_the_account_of_who_asks(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if its host had committed them: it leaves room for all others."""
     monkeypatch.setattr(consumer_offset_manager, "ENTRIES_MAX", 6)
@@ -232,7 +232,7 @@ async def test_offsets_that_are_cloned_are_on_the_account_of_who_asks(
 
 
 async def test_a_group_that_is_offline_is_not_reset_and_is_said_to_be(
-    machine: Machine, autojump_clock: MockClock
+    machine: Machine, virtual_clock: VirtualClock
 ) -> None:
     """With this answer mqadmin commits the offsets itself."""
     async with machine.broker(), machine.client() as client:
@@ -248,7 +248,7 @@ async def test_a_group_that_is_offline_is_not_reset_and_is_said_to_be(
         assert "no topic in this broker. topic=other" in (answer.remark or "")
 
 
-async def test_a_slave_resets_and_clones_nothing_that_its_master_would_undo(autojump_clock: MockClock) -> None:
+async def test_a_slave_resets_and_clones_nothing_that_its_master_would_undo(virtual_clock: VirtualClock) -> None:
     """Its answer was that nobody is online: mqadmin then committed there, and printed success."""
     pair = Pair()
     async with pair.running() as (_master, slave), pair.master.client() as client, pair.slave.client() as other:
@@ -268,7 +268,7 @@ async def test_a_slave_resets_and_clones_nothing_that_its_master_would_undo(auto
         assert slave.offsets.query_offset("h", "t", 0) is None
 
 
-async def test_the_units_of_a_queue(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_the_units_of_a_queue(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         await send_some(client, 3)
         units = await told(client, RequestCode.QUERY_CONSUME_QUEUE, topic="t", queueId=0, index=1, count=10)
@@ -279,7 +279,7 @@ async def test_the_units_of_a_queue(machine: Machine, autojump_clock: MockClock)
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "7@t is not exist!")
 
 
-async def test_what_a_group_subscribes_to_of_a_queue(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_what_a_group_subscribes_to_of_a_queue(machine: Machine, virtual_clock: VirtualClock) -> None:
     """``mqadmin queryCq -g`` shows both, or that the group has no member."""
     query = {"topic": "t", "queueId": 0, "index": 0, "count": 10, "consumerGroup": "g"}
     async with machine.broker(), machine.client() as client, member_of(machine, "one") as member:
@@ -292,7 +292,7 @@ async def test_what_a_group_subscribes_to_of_a_queue(machine: Machine, autojump_
         assert (online["filterData"], len(online["queueData"])) == ("null", 1)
 
 
-async def test_the_configuration_is_told_and_not_changed(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_the_configuration_is_told_and_not_changed(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         answer = await ask(client, request(RequestCode.GET_BROKER_CONFIG))
         properties, problems = parse_properties(answer.body)
@@ -310,7 +310,7 @@ async def test_the_configuration_is_told_and_not_changed(machine: Machine, autoj
         assert (await ask(client, change)).code == ResponseCode.NO_PERMISSION
 
 
-async def test_cleaning_is_answered(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_cleaning_is_answered(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         codes = (
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
@@ -325,7 +325,7 @@ async def test_cleaning_is_answered(machine: Machine, autojump_clock: MockClock)
 
 @pytest.mark.parametrize("topic", ["RMQ_SYS_TRACE_TOPIC", "traces"])
 async def test_the_topic_of_message_traces_is_there_from_the_start(
-    machine: Machine, topic: str, autojump_clock: MockClock
+    machine: Machine, topic: str, virtual_clock: VirtualClock
 ) -> None:
     """As clients with a message trace expect of a broker that makes no topic by itself. It is nobody's to delete."""
     set_to = {"traceTopicEnable": "true", "msgTraceTopicName": topic, "autoCreateTopicEnable": "false"}
@@ -345,7 +345,7 @@ async def test_the_topic_of_message_traces_is_there_from_the_start(
         assert schedule.queue_nums == 18, "a built-in one stays what it is"
 
 
-async def test_how_replication_goes_is_told_to_rocketmq_5(autojump_clock: MockClock) -> None:
+async def test_how_replication_goes_is_told_to_rocketmq_5(virtual_clock: VirtualClock) -> None:
     pair = Pair()
     async with pair.running() as (master, _slave), pair.master.client() as client, pair.slave.client() as other:
         await send_some(client, 2)
@@ -360,7 +360,7 @@ async def test_how_replication_goes_is_told_to_rocketmq_5(autojump_clock: MockCl
         assert (status["master"], status["haClientRuntimeInfo"]["masterAddr"]) == (False, "10.0.0.1:10912")
 
 
-async def test_who_asks_for_more_than_is_made_is_put_off(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_who_asks_for_more_than_is_made_is_put_off(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client:
         await send_some(client, 1)
         codes: list[int] = []
@@ -383,7 +383,7 @@ def test_sizes_are_written_as_rocketmq_does(size_bytes: int, text: str) -> None:
     assert readable_bytes(size_bytes) == text
 
 
-async def test_what_was_just_sent_is_in_the_answer(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_what_was_just_sent_is_in_the_answer(machine: Machine, virtual_clock: VirtualClock) -> None:
     """Nobody consumes, and the next flush is ten seconds away."""
     async with machine.broker(flushCommitLogThoroughInterval="10000"), machine.client() as client:
         await ask(client, send_request(b"x"))
@@ -395,7 +395,7 @@ async def test_what_was_just_sent_is_in_the_answer(machine: Machine, autojump_cl
         ]["brokerOffset"] == 2
 
 
-async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
         await send_some(client, 3)
         for queue_id in range(4):
@@ -416,7 +416,7 @@ async def test_members_of_a_group_are_told_where_to_go_on(machine: Machine, auto
     ("given", "expected"), [({"offset": 0}, 0), ({"offset": 1}, 1), ({"offset": 3}, 3), ({"offset": -1}, 3), ({}, 3)]
 )
 async def test_one_queue_is_reset_and_no_other(
-    machine: Machine, given: dict[str, int], expected: int, autojump_clock: MockClock
+    machine: Machine, given: dict[str, int], expected: int, virtual_clock: VirtualClock
 ) -> None:
     """As RocketMQ 5's mqadmin asks for it; taken for all queues, a whole group's place was lost."""
     async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
@@ -438,7 +438,7 @@ async def test_one_queue_is_reset_and_no_other(
     ("queue_id", "offset", "reason"), [(0, 4, "which has 0 to 3"), (4, 0, "has no queue 4, but 4")]
 )
 async def test_a_place_that_is_none_is_no_reset(
-    machine: Machine, queue_id: int, offset: int, reason: str, autojump_clock: MockClock
+    machine: Machine, queue_id: int, offset: int, reason: str, virtual_clock: VirtualClock
 ) -> None:
     async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
         await send_some(client, 3)
@@ -451,7 +451,7 @@ async def test_a_place_that_is_none_is_no_reset(
         assert reason in (answer.remark or "")
 
 
-async def test_only_by_force_a_reset_leaves_messages_out(machine: Machine, autojump_clock: MockClock) -> None:
+async def test_only_by_force_a_reset_leaves_messages_out(machine: Machine, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
         await send_some(client, 3)
         for queue_id in range(4):
@@ -464,7 +464,7 @@ async def test_only_by_force_a_reset_leaves_messages_out(machine: Machine, autoj
 
 
 async def test_a_table_too_large_for_every_member_is_sent_to_none(
-    machine: Machine, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consume_admin_processor, "TOLD_BYTES_MAX", 50)
     async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
@@ -494,7 +494,7 @@ LOGGED = {
 
 
 @pytest.mark.parametrize("event", LOGGED)
-async def test_who_asks_again_and_again_fills_no_log(machine: Machine, event: str, autojump_clock: MockClock) -> None:
+async def test_who_asks_again_and_again_fills_no_log(machine: Machine, event: str, virtual_clock: VirtualClock) -> None:
     async with machine.broker(), machine.client() as client, member_of(machine, "c") as member:
         await send_some(client, 1)
         for queue_id in range(4):

@@ -1,15 +1,15 @@
 """What is told by span of time is that span's, and what is told of a queue begins with what there is of it."""
 
 import trio
-from trio.testing import MockClock
 
 from rmqha.codec.codes import RequestCode
 from tests.broker.machines import Machine, ask, send_request
 from tests.broker.processors.test_admin import commit, queue, send_some, told
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 
-async def test_a_minute_an_hour_and_a_day_have_sums_of_their_own(autojump_clock: MockClock) -> None:
+async def test_a_minute_an_hour_and_a_day_have_sums_of_their_own(virtual_clock: VirtualClock) -> None:
     """Of 16, 4 and 1 messages that came hours, half an hour, and some seconds ago."""
     machine, ends = Machine(SimNet(), "10.0.0.1"), [0]
     async with machine.broker() as broker:
@@ -30,7 +30,7 @@ async def test_a_minute_an_hour_and_a_day_have_sums_of_their_own(autojump_clock:
     assert counts["statsMinute"]["tps"] > counts["statsHour"]["tps"] > 0
 
 
-async def test_units_that_are_gone_are_passed_over(autojump_clock: MockClock) -> None:
+async def test_units_that_are_gone_are_passed_over(virtual_clock: VirtualClock) -> None:
     """Who asks from the beginning, or from anywhere before what is left, is told of the first that is there."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(fileReservedTime="1") as broker:
@@ -55,7 +55,7 @@ async def test_units_that_are_gone_are_passed_over(autojump_clock: MockClock) ->
                 assert (units["minQueueIndex"], units["maxQueueIndex"]) == (first, end)
 
 
-async def test_of_a_commit_that_says_nothing_all_is_left(autojump_clock: MockClock) -> None:
+async def test_of_a_commit_that_says_nothing_all_is_left(virtual_clock: VirtualClock) -> None:
     """As with RocketMQ: a client that did not know where it was committed -1, and lag was more than there is."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:

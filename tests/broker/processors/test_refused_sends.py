@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rmqha.broker.processors.send_message_processor import LARGE_BATCHES_MAX, SendMessageProcessor
 from rmqha.broker.puts.durability import Durability
@@ -18,12 +17,15 @@ from rmqha.codec.remoting import RemotingCommand
 from rmqha.codec.send_answers import decode_send_response
 from tests.broker.machines import Machine, Sender, ask, pull_request, retry_topics, send_request
 from tests.broker.test_pair import SLAVE
+from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_net import SimNet
 
 TRANSACTIONS = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK]
 
 
-async def test_trap_39_queues_that_are_read_and_no_more_written_still_take_messages(autojump_clock: MockClock) -> None:
+async def test_trap_39_queues_that_are_read_and_no_more_written_still_take_messages(
+    virtual_clock: VirtualClock,
+) -> None:
     """Of producers that know the topic as it was; who leaves the choice to the broker gets one that is written."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
@@ -35,7 +37,7 @@ async def test_trap_39_queues_that_are_read_and_no_more_written_still_take_messa
         assert (await ask(client, send_request(b"x", queue_id=4))).code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_what_is_answered_send_ok_is_seen_whatever_its_flags(autojump_clock: MockClock) -> None:
+async def test_what_is_answered_send_ok_is_seen_whatever_its_flags(virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:
         for sys_flag in [*range(64), 0x40, 0x80, 0x300, 0x700, 0x7FFFFFFF, -1, -0x80000000]:
@@ -49,7 +51,7 @@ async def test_what_is_answered_send_ok_is_seen_whatever_its_flags(autojump_cloc
 
 @pytest.mark.parametrize("sys_flag", [4, 5, 8, 12, 52, -1])
 @pytest.mark.parametrize("batch", [False, True])
-async def test_a_transactional_flag_is_refused(sys_flag: int, batch: bool, autojump_clock: MockClock) -> None:
+async def test_a_transactional_flag_is_refused(sys_flag: int, batch: bool, virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
         answer = await ask(client, send_request(b"x", batch=batch, f=str(sys_flag)))
@@ -59,7 +61,7 @@ async def test_a_transactional_flag_is_refused(sys_flag: int, batch: bool, autoj
 
 
 @pytest.mark.parametrize("batch", [False, True])
-async def test_an_inner_batch_is_refused(batch: bool, autojump_clock: MockClock) -> None:
+async def test_an_inner_batch_is_refused(batch: bool, virtual_clock: VirtualClock) -> None:
     """With INNER_NUM no start would read on behind it. RocketMQ 5 refuses the bit, too, but for topics made for it."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
@@ -79,7 +81,7 @@ DELAYS = ["2147483648", "9" * 4301, "9" * 30_000, "x", " 1", "1_0", "\uff11", "1
 
 
 @pytest.mark.parametrize("delay", DELAYS)
-async def test_what_is_no_level_is_refused_however_it_is_written(delay: str, autojump_clock: MockClock) -> None:
+async def test_what_is_no_level_is_refused_however_it_is_written(delay: str, virtual_clock: VirtualClock) -> None:
     """A number of more than 4,300 digits ended the broker; RocketMQ refuses all of these as well."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
@@ -89,7 +91,7 @@ async def test_what_is_no_level_is_refused_however_it_is_written(delay: str, aut
 
 
 @pytest.mark.parametrize("delay", ["0", "00", "-1", "-0", "-" + "9" * 4301])
-async def test_a_delay_of_nothing_is_none(delay: str, autojump_clock: MockClock) -> None:
+async def test_a_delay_of_nothing_is_none(delay: str, virtual_clock: VirtualClock) -> None:
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker(), machine.client() as client:
         assert await code_of_delay(client, delay) == ResponseCode.SUCCESS
@@ -110,7 +112,7 @@ async def code_of_delay(client: object, delay: str) -> int:
     ],
 )
 async def test_a_batch_of_too_many_or_of_too_much_is_refused(
-    count: int, properties: str, code: ResponseCode, autojump_clock: MockClock
+    count: int, properties: str, code: ResponseCode, virtual_clock: VirtualClock
 ) -> None:
     """Each of its messages costs time, and stores the properties of all: 4 MiB stood for gigabytes."""
     machine = Machine(SimNet(), "10.0.0.1", {"mappedFileSizeCommitLog": str(16 << 20)})
@@ -128,7 +130,7 @@ class LoneSender(Sender):
         assert not any(steps), "a batch waits for a place that nobody holds"
 
 
-async def test_a_large_batch_that_is_refused_gives_its_place_back(autojump_clock: MockClock) -> None:
+async def test_a_large_batch_that_is_refused_gives_its_place_back(virtual_clock: VirtualClock) -> None:
     """However many are refused, a good one does not wait for them."""
     machine, sender = Machine(SimNet(), "10.0.0.1"), LoneSender()
     good = encode_batch([BatchEntry(0, bytes(1000), b"")] * 100)
@@ -146,7 +148,7 @@ async def test_a_large_batch_that_is_refused_gives_its_place_back(autojump_clock
     assert codes == [ResponseCode.SYSTEM_ERROR] * LARGE_BATCHES_MAX + [ResponseCode.SUCCESS]
 
 
-async def test_each_send_that_is_refused_is_counted_once_and_no_other(autojump_clock: MockClock) -> None:
+async def test_each_send_that_is_refused_is_counted_once_and_no_other(virtual_clock: VirtualClock) -> None:
     """Operators have an alert on that (rmqha_sends_total)."""
     machine = Machine(SimNet(), "10.0.0.1")
     async with machine.broker() as broker, machine.client() as client:
@@ -167,7 +169,7 @@ async def test_each_send_that_is_refused_is_counted_once_and_no_other(autojump_c
 
 @pytest.mark.parametrize("permission", [2, 4, 6])
 async def test_without_write_permission_a_broker_takes_no_more_messages_in_order(
-    permission: int, autojump_clock: MockClock
+    permission: int, virtual_clock: VirtualClock
 ) -> None:
     """As RocketMQ's: producers of all others are led away by the route, and what they send meanwhile is taken."""
     machine = Machine(SimNet(), "10.0.0.1")
@@ -178,7 +180,7 @@ async def test_without_write_permission_a_broker_takes_no_more_messages_in_order
         assert codes == [ResponseCode.SUCCESS if permission & 2 else ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
 
 
-async def test_what_a_slave_refuses_makes_no_topic_there(autojump_clock: MockClock) -> None:
+async def test_what_a_slave_refuses_makes_no_topic_there(virtual_clock: VirtualClock) -> None:
     """Its topics are its master's: one that nobody else knows was there until the next were taken over."""
     machine = Machine(SimNet(), "10.0.0.2", SLAVE)
     async with machine.broker() as broker, machine.client() as client:
