@@ -270,3 +270,22 @@ async def test_others_are_told_of_one_who_was_in_many_groups(
             RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": "g7"})
         )
         assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b'{"consumerIdList":["stays"]}')
+
+
+async def test_who_leaves_while_others_are_taken_out_is_taken_out_too(
+    clients: Clients, wire: Any, nursery: trio.Nursery
+) -> None:
+    """Groups of consumers had been looked through, and those of producers were being."""
+    other: Any = Wire()
+    clients.join(wire)
+    clients.join(other, client_id="other")
+    nursery.start_soon(clients.housekeeping.run)
+    clients.housekeeping.forget(wire)
+    while clients.consumers.leaving.groups_of:
+        await trio.lowlevel.checkpoint()
+    assert clients.producers.leaving.groups_of
+    clients.housekeeping.forget(other)
+    for _ in range(10 * MANY):
+        await trio.lowlevel.checkpoint()
+    assert clients.entries() == Clients().entries()
+    nursery.cancel_scope.cancel()

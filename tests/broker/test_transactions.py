@@ -191,6 +191,19 @@ async def test_others_are_not_asked_about_and_the_young_are_left_alone(
         assert len(producer.asked) == 1
 
 
+async def test_a_half_message_of_a_clock_that_is_ahead_keeps_nobody_waiting(
+    machine: Machine, virtual_clock: VirtualClock
+) -> None:
+    async with machine.broker() as broker, producer_of(machine) as producer:
+        await producer.join()
+        await producer.end(await producer.prepare(b"done"), COMMIT)
+        born_ms = (await seen(broker, topic=HALF_TOPIC))[0].store_timestamp_ms + 3_600_000
+        await producer.prepare(b"ahead", g=str(born_ms))
+        await producer.prepare(b"behind it")
+        await trio.sleep(60)
+        assert [(await producer.wait_asked(count))[1].body for count in (1, 2)] == [b"ahead", b"behind it"]
+
+
 async def test_who_asks_for_it_is_left_alone_for_longer(machine: Machine, virtual_clock: VirtualClock) -> None:
     """CHECK_IMMUNITY_TIME_IN_SECONDS; meanwhile it is written again, and its first place goes on to count."""
     async with machine.broker() as broker, producer_of(machine) as producer:

@@ -321,6 +321,13 @@ def test_a_slave_that_left_before_it_had_a_name_is_back_with_one() -> None:
     assert departed.info(now=20.0) == ()
 
 
+def test_a_slave_that_left_without_a_name_and_with_it_has_lagged_since_the_first_time() -> None:
+    departed, host = DepartedReplicas(), "10.0.0.2"
+    for who, left_at in ((SlaveIdentity(host), 10.0), (SlaveIdentity(host, "pair/1"), 30.0)):
+        departed.note(who, peer=f"{host}:1", slave_ack_offset=0, reason="x", now=left_at, lag_s=1.0)
+    assert departed.forget(SlaveIdentity(host, "pair/1")) == 9.0
+
+
 async def test_a_slave_that_left_is_back_when_it_reports_and_not_when_it_is_named(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -1,6 +1,7 @@
 """Which of its peers' logs an empty one begins like, where the longest no longer holds all that another one does."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -324,4 +325,32 @@ async def test_tables_come_with_a_log_that_continues_this_one(
     catch_up = start_catch_up(nursery, peers.network, log, *named, probe_peer=peers.probe, take_tables=tables.take)
     assert not await opened_within(catch_up, 600.0)
     assert (log.content(), tables.told) == (PART, [])
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_told_its_tables_in_between_is_given_all_its_time_again(
+    nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log broke off then; that it tells nothing for a moment now is no reason to do without."""
+    peers, log = Peers(), MemoryLog()
+    await peers.add(nursery, MemoryLog.holding(PART))
+    first = next(iter(peers.ranges))
+    peers.starting.add(first)
+    tables = Tables({first})
+    catch_up = start_catch_up(
+        nursery, peers.network, log, *peers.named((0,)), probe_peer=peers.probe, take_tables=tables.take
+    )
+
+    async def has_told(_peer: str, _end: int) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    monkeypatch.setattr(catch_up._plan, "no_shorter", lambda *_: ["another"])
+    monkeypatch.setattr(catch_up, "_has_told_tables", has_told)
+    (address,), there = catch_up._addresses.values(), LogRange(0, len(PART))
+    for tables.untold in ({first}, set[int](), {first}):
+        with nullcontext() if not tables.untold else pytest.raises(RemoteProtocolError):
+            await catch_up._take_tables(address, there, is_longer=True)
+        await trio.sleep(PATIENCE_S)
+    await catch_up._take_tables(address, there, is_longer=True)
     nursery.cancel_scope.cancel()

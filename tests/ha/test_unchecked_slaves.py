@@ -438,3 +438,59 @@ async def test_what_was_found_here_counts_where_the_catch_up_has_heard_nothing(
         await settle(2.5)
         assert slave.reader.frames != []
     nursery.cancel_scope.cancel()
+
+
+async def test_what_was_found_here_counts_more_than_what_the_catch_up_heard_before(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its store was replaced meanwhile, by one that does not fit either and ends elsewhere."""
+    rocket, master = await beside(nursery)
+    await until(lambda: master.states == ["unfit"])
+    other = records(COMMON + [b"of a third history"] * 4)
+    rocket.log.files = JavaLog.holding(other, file_size=FILE).files
+    for rocket.is_there in (True, False):
+        slave = await slave_of(master, len(other))
+        await settle(2.5)
+        assert slave.reader.frames == []
+    assert master.service.info().refusals == {"slave-unfit": 2}
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_was_just_compared_counts_more_than_what_the_catch_up_heard_before(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its store was replaced meanwhile by one that fits, and ends at the same place."""
+    rocket, master = await beside(nursery)
+    await until(lambda: master.states == ["unfit"])
+    rocket.log.files = JavaLog.holding(OWN[: len(OTHER)], file_size=FILE).files
+    slave = await slave_of(master, len(OTHER))
+    await settle(2.5)
+    assert (slave.reader.frames != [], master.service.info().refusals) == (True, {})
+    nursery.cancel_scope.cancel()
+
+
+async def test_of_two_that_end_alike_one_that_fits_elsewhere_does_not_stand_for_the_one_on_its_host(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """That one takes longer to answer."""
+    network = Resolving()
+    rocket, sound = Rocket(network, nursery, OTHER), Rocket(network, nursery, OWN[: len(OTHER)])
+    sound.port = 8888
+    here, elsewhere = MasterAddress(ELSEWHERE, rocket.port), MasterAddress("10.0.0.9", sound.port)
+
+    async def probe(peer: MasterAddress) -> LogRange | None:
+        await trio.sleep(2.0 if peer == here else 0)
+        return await rocket.probe(peer)
+
+    log = MemoryLog.holding(OWN)
+    service = await start_master(nursery, network, log)
+    catch_up = start_catch_up(nursery, network, log, here, elsewhere, probe_peer=probe)
+    catch_up.watch_slaves(service)
+    await until(catch_up.opened.is_set)
+    await rocket.open()
+    await sound.open()
+    slave = await RawSlave.connect(nursery, network, service.port)
+    await slave.report(len(OTHER))
+    await settle(6)
+    assert (slave.reader.frames, service.info().refusals) == ([], {"slave-unfit": 1})
+    nursery.cancel_scope.cancel()

@@ -37,6 +37,13 @@ def test_what_was_noted_of_a_tail_that_was_cut_is_forgotten() -> None:
     assert [history.lag_s(offset, now=10.0) for offset in (50, 49)] == [0.0, inf]
 
 
+def test_a_cut_to_where_the_log_once_ended_forgets_nothing_of_what_lies_before() -> None:
+    history = EndHistory()
+    for now, end in ((0.0, 100), (1.0, 200), (2.0, 300), (3.0, 200)):
+        history.note(end, now=now)
+    assert [history.lag_s(offset, now=10.0) for offset in (200, 150)] == [0.0, 9.0]
+
+
 def test_however_many_steps_there_were_how_long_ago_each_was_is_known() -> None:
     """A master that is written to all the time has more of them after some minutes than are kept."""
     history, last = EndHistory(size=2048), 50_000

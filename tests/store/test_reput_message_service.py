@@ -519,3 +519,15 @@ async def test_a_stop_leaves_to_the_next_start_what_takes_long(
         assert [len(entries(store, f"t{number}")) for number in range(count)] == [1] * count
         assert len([*store.queues]) == count
     assert "/store/abort" not in device.files
+
+
+async def test_a_log_that_begins_anew_is_behind_by_nothing_of_the_one_before(autojump_clock: MockClock) -> None:
+    device = SimDisk()
+    async with running(device.mount(), mapped_file_size_commit_log=1 << 20) as store:
+        await put(store, message())
+        device.latency_s = (0.1, 0.1)
+        await put(store, *[message(topic=f"t{number}") for number in range(16 * 60)])
+        await trio.sleep(5)
+        assert store.reput.behind_s(trio.current_time()) > 4
+        store.reput.begin_at(0)
+        assert store.reput.behind_s(trio.current_time()) == 0
