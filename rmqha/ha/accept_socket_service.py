@@ -3,7 +3,7 @@
 A place here is worth much: whatever holds one may be a replica that sends wait for. So strangers cannot keep a slave
 out for ever (:mod:`rmqha.door`). A slave proves itself at once, by a first report that fits the log, and by
 acknowledging what it is sent; and while it has yet to, as in a TLS handshake, it does not give way to those of hosts
-that no slave ever came from.
+that no slave ever came from, nor peer of haPeers is at.
 """
 
 from collections.abc import Awaitable, Callable

@@ -220,6 +220,8 @@ class CatchUpService:
         """Be told of the slaves that come to ``service``."""
         service.on_slave_ahead = self.on_slave_ahead
         service.before_sending = self._slaves.meet
+        for peer in self._addresses.values():
+            service.know_host(peer.host)
 
     def on_slave_ahead(self) -> None:
         """A slave says that it holds more than this log: it may be a peer that has changed since it was asked.

@@ -72,7 +72,7 @@ class HAService:
         self.log_limit: Final = LogLimit()
         self._refused: Final = RefusedPeers(self.log_limit)
         self._hosts: Final[dict[str, None]] = {}
-        """The last ones from which slaves came, and acknowledged what they were sent."""
+        """Those of peers, and the last ones from which slaves came, and acknowledged what they were sent."""
         self._heard: Final[dict[str, float]] = {}
         """The last ones from which a connection came on which something was said, and when that ended."""
         self.on_slave_ahead: Callable[[], None] = lambda: None
@@ -194,7 +194,10 @@ class HAService:
 
     def on_taken(self, connection: HAConnection) -> None:
         """A slave has acknowledged what it was sent over this connection, for the first time."""
-        host = host_of(connection.peer)
+        self.know_host(host_of(connection.peer))
+
+    def know_host(self, host: str) -> None:
+        """Slaves come from there, and give way to strangers last while they have yet to prove themselves."""
         self._hosts.pop(host, None)
         self._hosts[host] = None
         if len(self._hosts) > _HOSTS_MAX:

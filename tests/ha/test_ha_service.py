@@ -9,12 +9,13 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from rmqha.errors import StoreReadError
+from rmqha.ha.ha_client import MasterAddress
 from rmqha.ha.runtime_info import ConnectionState
 from rmqha.replication.watermark import Complete
 from rmqha.transport import Network
 from rmqha.waiting import wait_reached
 from tests.fakes import MemoryNetwork, MemoryStream
-from tests.ha.harness import FILE, RawSlave, settle, start_master, start_slave, until
+from tests.ha.harness import FILE, RawSlave, settle, start_catch_up, start_master, start_slave, until
 from tests.ha.java_standin import JavaLog, JavaSlave
 from tests.memory_log import MemoryLog, records
 from tests.settings import ha_client_options, ha_options
@@ -117,6 +118,21 @@ async def test_a_slave_on_its_way_back_does_not_give_way_to_strangers(
     await back.report(1)
     await back.report(len(DATA))
     assert service.push2_slave_max_offset == len(DATA)
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_first_slave_after_a_start_does_not_give_way_to_strangers_if_it_is_a_peer(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Master and slave were started again, and no slave had come from anywhere: until the strangers left none could."""
+    network, log = MemoryNetwork(), MemoryLog.holding(DATA)
+    service = await start_master(nursery, network, log, ha_options(max_ha_connections=4))
+    start_catch_up(nursery, network, log, MasterAddress("10.0.0.1", 9)).watch_slaves(service)
+    slave = await connect_from("10.0.0.1", nursery, network, service.port)
+    for number in range(20):
+        await connect_from(f"10.0.8.{number}", nursery, network, service.port)
+        await settle()
+    assert not slave.is_cut
     nursery.cancel_scope.cancel()
 
 
