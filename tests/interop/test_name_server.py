@@ -116,8 +116,12 @@ async def manage(directory: Path, broker: Broker, name_server: str) -> None:
     assert "success" in await admin("updateKvConfig", "-s", "n", "-k", "k", "-v", "v")
     assert "success" in await admin("updateKvConfig", "-s", "n", "-k", "gone", "-v", "v")
     assert "success" in await admin("deleteKvConfig", "-s", "n", "-k", "gone")
-    assert "OK" in await admin("wipeWritePerm", "-b", "pair")
-    assert '"perm":4' in re.sub(r"\s", "", await admin("topicRoute", "-t", "travels"))
+    for _ in range(3):  # a broker that registers newer tables in between can be written to again, as at RocketMQ's
+        assert "OK" in await admin("wipeWritePerm", "-b", "pair")
+        route = re.sub(r"\s", "", await admin("topicRoute", "-t", "travels"))
+        if '"perm":4' in route:
+            break
+    assert '"perm":4' in route
     assert "OK" in await admin("addWritePerm", "-b", "pair")
     assert '"perm":6' in re.sub(r"\s", "", await admin("topicRoute", "-t", "travels"))
 

@@ -152,7 +152,7 @@ class Exchange:
 
     async def _wait_got(self, running: Telling, count: int) -> dict[str, Got]:
         """Until so many messages have come, or a while has gone by; by consumer."""
-        with trio.move_on_after(300):
+        with trio.move_on_after(600):
             while len(running.told("got")) < count:  # noqa: ASYNC110 - another process
                 await trio.sleep(1)
         await trio.sleep(1)  # for what comes once too often
