@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.tables import topic_config_manager
@@ -32,7 +33,8 @@ from tests.broker.test_pair import Pair
 from tests.settings import topic_rules
 from tests.sim.sim_clock import VirtualClock
 from tests.sim.sim_disk import SimDisk
-from tests.store.helpers import dispatched, message
+from tests.store.helpers import dispatched, message, put, running
+from tests.store.test_queue_rebuild import healed, offsets
 
 
 def topic_manager() -> TopicConfigManager:
@@ -454,6 +456,42 @@ def test_what_another_master_has_not_deleted_is_there_again() -> None:
     deleted.add("a", {0: 5}, before=1000)
     deleted.replace({})
     assert (queues.deleted, list(queues.missing)) == ({}, ["nowhere/a/0"]), "built again from the log"
+
+
+def test_what_another_master_has_deleted_less_of_is_there_again() -> None:
+    """It had not heard that the topic was deleted a second time, in one queue or with one more."""
+    deleted, queues = DeletedTopics(), ConsumeQueueTable(OsDisk(), "nowhere", file_size=200)
+    deleted.connect(queues, log_begins_at=lambda: 0)
+    deleted.replace({"a": DeletedTopic(2000, {0: 5, 1: 7, 2: 3, 3: 0}), "b": DeletedTopic(2000, {0: 5})})
+    deleted.replace({"a": DeletedTopic(2000, {0: 5, 1: 6}), "b": DeletedTopic(1000, {0: 5, 1: 1})})
+    of_a = {("a", 0): DeletedQueue(5, 2000), ("a", 1): DeletedQueue(6, 2000), ("a", 3): DeletedQueue(0, 2000)}
+    assert queues.deleted == of_a | {("b", 0): DeletedQueue(5, 1000), ("b", 1): DeletedQueue(1, 1000)}
+    assert set(queues.missing) == {"nowhere/a/1", "nowhere/a/2", "nowhere/b/0"}, "built again from the log"
+    assert deleted.queue_count == 4
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+async def test_a_second_deletion_that_a_failover_undoes_leaves_no_hole(
+    is_made_again: bool, autojump_clock: MockClock
+) -> None:
+    """A former master had units of nothing where its messages are, at which its consumers stood still."""
+    deleted = DeletedTopics()
+    async with running(SimDisk().mount()) as store:
+        deleted.connect(store.queues, log_begins_at=lambda: 0)
+        places = list[list[int]]()
+        for end in (3, 6, 0):
+            results = await put(store, *[message() for _ in range(3 if end or is_made_again else 0)])
+            places.append([result.wrote_offset for result in results])
+            await dispatched(store)
+            if end:
+                deleted.add("TopicTest", {0: end}, before=store.max_offset)
+                deleted.drop("TopicTest")
+                await trio.sleep(5)
+        deleted.replace({"TopicTest": DeletedTopic(places[1][0], {0: 3})})
+        await trio.sleep(5)  # until that is noticed
+        await healed(store)
+        assert offsets(store, 0) == places[1] + places[2]
+        assert store.queues.range_of("TopicTest", 0) == (3, 9 if is_made_again else 6)
 
 
 def test_what_another_masters_log_holds_no_more_stays_deleted_as_long_as_ours_does() -> None:

@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from rmqha.codec.deleted_topic import DeletedTopic
-from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.codec.deleted_topic import DeletedQueue, DeletedTopic
+from rmqha.store.consume_queue_table import ConsumeQueueTable, QueueKey
 
 DELETED_QUEUES_MAX: Final = 65_536
 """Queues of topics that were deleted, and of which the log still holds messages: more are not deleted."""
@@ -120,8 +120,10 @@ class DeletedTopics:
                 self._count(topic, deleted, +1)
                 self._table[topic] = deleted
             else:
+                again = self._show_more(topic, former.get(topic), deleted)
                 self._hide(topic, deleted)
-                self.drop(topic)
+                if self._queues is not None:
+                    self._queues.drop_hidden(deleted.queues(topic).keys() - again, before=deleted.before)
         for topic, deleted in former.items():
             if topic not in table:
                 self._leave_out(topic, deleted)
@@ -155,6 +157,21 @@ class DeletedTopics:
             tables[topic][queue_id] = end
         for topic, queues in tables.items():
             self.merge(topic, DeletedTopic(before, queues), log_end=before)
+
+    def _show_more(self, topic: str, former: DeletedTopic | None, deleted: DeletedTopic) -> set[QueueKey]:
+        """Less of these queues is deleted than was: a later deletion was undone. They are built again."""
+        if former is None or self._queues is None:
+            return set()
+        now = deleted.queues(topic)
+        none = DeletedQueue(0, 0)
+        again = {
+            key
+            for key, was in former.queues(topic).items()
+            if was.end > now.get(key, none).end or (was.end and was.before > now.get(key, none).before)
+        }
+        if again:
+            self._queues.show_again(again)
+        return again
 
     def _leave_out(self, topic: str, deleted: DeletedTopic) -> None:
         is_gone = deleted.before <= self._log_begins_at()
