@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 
 from rmqha.ending import ENDINGS, Ending
 
