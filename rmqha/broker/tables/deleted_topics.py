@@ -123,7 +123,8 @@ class DeletedTopics:
                 again = self._show_more(topic, former.get(topic), deleted)
                 self._hide(topic, deleted)
                 if self._queues is not None:
-                    self._queues.drop_hidden(deleted.queues(topic).keys() - again, before=deleted.before)
+                    gone = [key for key in deleted.queues(topic) if key not in again]
+                    self._queues.drop_hidden(gone, before=deleted.before)
         for topic, deleted in former.items():
             if topic not in table:
                 self._leave_out(topic, deleted)
@@ -158,14 +159,14 @@ class DeletedTopics:
         for topic, queues in tables.items():
             self.merge(topic, DeletedTopic(before, queues), log_end=before)
 
-    def _show_more(self, topic: str, former: DeletedTopic | None, deleted: DeletedTopic) -> set[QueueKey]:
+    def _show_more(self, topic: str, former: DeletedTopic | None, deleted: DeletedTopic) -> dict[QueueKey, None]:
         """Less of these queues is deleted than was: a later deletion was undone. They are built again."""
         if former is None or self._queues is None:
-            return set()
+            return {}
         now = deleted.queues(topic)
         none = DeletedQueue(0, 0)
         again = {
-            key
+            key: None
             for key, was in former.queues(topic).items()
             if was.end > now.get(key, none).end or (was.end and was.before > now.get(key, none).before)
         }
